@@ -1,0 +1,1 @@
+"""Speak to databases: each dialect's text, drivers and rows, behind the same verbs. Decides nothing."""

@@ -1,0 +1,147 @@
+"""The verbs of a row's journey, over rows: what the coordinator asks of any database.
+
+A `Database` opens connections and reads the catalogue; a `Store` speaks for one subscription. Both are used from several
+threads, one connection per thread at a time. Every method raises `ConnectionLost` when the connection broke (what was under
+way is in doubt), `Conflict` when nothing was done and a repeat may succeed, and `StatementFailed` when it never will.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from shardrun.queue import Queue, Subscription
+
+Token = str
+"""A lease token: the expiry in `locked_until`, in the database's own spelling. Compared for equality only."""
+
+Connection = Any
+"""The driver's connection, opened by `Database.connect`."""
+
+
+class Claimed(NamedTuple):
+    """One row that a claim took, in claim order."""
+
+    id: Any
+    token: Token
+    attempt: int  # attempts begun, this one included; 1 where the queue has no attempt column
+    expired: bool  # taken from a lease that had run out: its holder may have died before the row began
+    key: Any
+    lane_key: Any  # the key as the database compares it: equal keys have equal lane keys
+    group: str | None
+    headers: Any
+    body: Any  # the payload's stored value, or in row mode a dict of all columns
+
+
+class Verb(enum.Enum):
+    """What a settlement writes. Each takes effect only while the row still carries the token."""
+
+    ACK = enum.auto()  # done: delete the row, or set processed_at
+    DROP = enum.auto()  # as ACK, with the reason where the row stays
+    RETRY = enum.auto()  # due again after `delay`; the row keeps its count of attempts
+    SNOOZE = enum.auto()  # due again after `delay`; this attempt is taken back
+    BURY = enum.auto()  # move to the dead letters, with the reason
+    RELEASE = enum.auto()  # unstarted: free at once, this attempt is taken back
+    RECOUNT = enum.auto()  # keep the lease, write `attempt` (and the reason, where there is one)
+
+
+class Settlement(NamedTuple):
+    """One row's settlement; `delay` in seconds, `attempt` the count to write (RECOUNT, SNOOZE and RELEASE)."""
+
+    verb: Verb
+    id: Any
+    token: Token
+    delay: float | None = None
+    reason: str | None = None
+    attempt: int = 0
+
+
+class Extension(NamedTuple):
+    """How an extension went: the ids that carry the new token now, and those that someone else's transaction keeps locked
+    (they still carry the old one; ask again). All others are lost."""
+
+    extended: Sequence[Any]
+    busy: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a table still holds for one subscription."""
+
+    ready: bool  # some unfinished row is due or held, whoever holds it
+    later: int  # unfinished rows whose due time lies in the future, counted up to 100,000
+    awaited: bool  # some row of the ids that were asked for is still unfinished
+
+
+class Store(Protocol):
+    """The statements of one subscription, built once."""
+
+    def prepare(self, connection: Connection) -> None:
+        """Have the server prepare every statement that will be run; raises `DeclarationProblem`."""
+
+    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
+        """Take up to `limit` rows for this replica, in claim order, except those whose lane key is in `full_keys`."""
+
+    def lease_end(self, connection: Connection) -> Token:
+        """Read the database's clock, plus the lease: the value that an extension started now will write."""
+
+    def extend(self, connection: Connection, ids: Sequence[Any], token: Token, new: Token) -> Extension:
+        """Push the expiry of the rows that carry `token` to `new`, in one transaction, waiting for no one."""
+
+    def settle(self, connection: Connection, settlements: Sequence[Settlement], repeated: bool = False) -> set[Any]:
+        """Write settlements in one transaction; returns the ids of those that took effect (the others are lost).
+
+        `repeated` says that the same settlements may have been committed before: those then count as having taken effect.
+        """
+
+    def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
+        """Look at what is left, without a full scan."""
+
+
+class Database(Protocol):
+    """One database, as named by a DSN."""
+
+    one_writer: bool
+    """True where one connection at a time can write (SQLite): the coordinator then uses one connection."""
+
+    def describe(self) -> str:
+        """Name the database for the banner, without any secret: `PostgreSQL 15.18 at localhost/app`."""
+
+    def connect(self, part: str) -> Connection:
+        """Open the coordinator's own connection; `part` names replica and part to the server. Raises `DatabaseUnreachable`."""
+
+    def connect_child(self, part: str) -> Connection:
+        """Open a connection to lend to handlers: the driver's defaults, no transaction open."""
+
+    def is_usable(self, connection: Connection) -> bool:
+        """Tell, at the price of one round trip at most, whether a connection still works; it is left with no transaction."""
+
+    def reset(self, connection: Connection) -> bool:
+        """Undo what a handler may have left on a lent connection; False means that it must be closed instead."""
+
+    def transaction(self, connection: Connection) -> AbstractContextManager[None]:
+        """Commit what the block wrote, or roll it back when it raises."""
+
+    def session(self, connection: Connection) -> int | None:
+        """Name the server session behind a connection, or None where there is no server."""
+
+    def end_sessions(self, connection: Connection, sessions: Sequence[int], part: str) -> None:
+        """End a dead process's sessions (those of `part` only) and wait until they are gone."""
+
+    def close(self, connection: Connection) -> None:
+        """Close quietly, also when it is broken."""
+
+    def store(self, connection: Connection, subscription: Subscription) -> Store:
+        """Build a subscription's statements; raises `Problems` or `DeclarationProblem` where table and declaration do not fit."""
+
+    def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
+        """List what would work badly, one sentence each, with the way out (a claim without an index)."""
+
+    def ddl(self, queue: Queue[Any], subscriptions: Sequence[Subscription]) -> list[str]:
+        """Write the CREATE statements of a queue, its claim indexes and its dead letters, each safe to run where it exists."""
+
+    def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
+        """Read the server's own limit of connections and how many are in use, or None where there is none."""

@@ -1,0 +1,1 @@
+"""Decide, given counts, states and the time: pure code without I/O, clocks, randomness or drivers."""

@@ -1,0 +1,1 @@
+"""Carry deliveries and reports between two processes through memory that they share. Decides nothing."""
