@@ -1,0 +1,59 @@
+"""Name what both sides of a ring must agree on: the shared words, and the first numbers of frames.
+
+A shared word has one writer, the process that writes the ring. What the child's words say is read only after its death,
+or when it has been still for 20 ms.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Words of every ring.
+MARK: Final = 0
+"""Bytes ever written into this ring, published or not."""
+
+# Words of the delivery ring: the coordinator writes them.
+STOP: Final = 1
+"""0: run. 1: start no more rows, report each as UNSTARTED."""
+EXTENDED: Final = 2
+"""CLOCK_BOOTTIME in nanoseconds: every row handed out before this was written is held at least until then."""
+DRAINING: Final = 3
+"""1: `delivery.draining` is true."""
+DELIVERY_WORDS: Final = 4
+
+# Coordinator to child: the first element is a delivery's number (1 and up), or
+CLOSE: Final = 0
+"""(0,): finish what the lanes run, then exit with 0."""
+
+# Child to coordinator: the first element is a delivery's number (1 and up: a report), or
+READY: Final = -1
+"""(-1, pid): the handlers are loaded."""
+SESSION: Final = -2
+"""(-2, session id): a server session that this child is about to use."""
+LOG: Final = -3
+"""(-3, level, logger, text, number of the running delivery or 0)."""
+BROKEN: Final = -4
+"""(-4, sentence): the handlers could not be loaded; the child exits."""
+
+# The codes of reports.
+ACK: Final = 0
+RETRY: Final = 1
+SNOOZE: Final = 2
+DROP: Final = 3
+DEAD_LETTER: Final = 4
+FAILED: Final = 5
+"""The attempt failed (an exception, a bad answer); `seconds` is the delay that the retry rule gives."""
+UNDECODABLE: Final = 6
+"""The body did not fit the handler; `seconds` is the delay that the retry rule gives."""
+UNSTARTED: Final = 7
+"""The lane refused to start the row: the stop word, or its deadline."""
+
+
+def running(lane: int) -> int:
+    """Return the word of the report ring in which `lane` names the delivery that it runs (0: none)."""
+    return 1 + lane
+
+
+def report_words(lanes: int) -> int:
+    """Count the words of the report ring of a child with that many lanes."""
+    return 1 + lanes
