@@ -1,0 +1,73 @@
+"""Count the connections that one replica may open, and say what to change where they pass the limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardrun.errors import UsageProblem
+
+SMALLEST_POOL = 2
+"""Connections of the coordinator on a server: one claims and settles, one is free to extend leases meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most connections that each part of a replica may hold: the children `each` so many."""
+
+    coordinator: int
+    children: int
+    each: int
+    listener: int
+
+    @property
+    def total(self) -> int:
+        """Add up what one replica may hold at once, also while children are replaced."""
+        return self.coordinator + self.children * self.each + self.listener
+
+    def __str__(self) -> str:
+        listener = f" + listener {self.listener}" if self.listener else ""
+        noun = "child" if self.children == 1 else "children"
+        return f"coordinator {self.coordinator} + {self.children} {noun} x {self.each}{listener}"
+
+    def check(self, limit: int | None) -> UsageProblem | None:
+        """Return the problem with a limit that the sum could pass, with each single change that would mend it."""
+        if limit is None or self.total <= limit:
+            return None
+        return UsageProblem(
+            f"these settings could open {self.total} connections: {self}; the limit is {limit} (--connection-limit). "
+            f"{self._ways_out(limit)}"
+        )
+
+    def _ways_out(self, limit: int) -> str:
+        over = self.total - limit
+        ways = []
+        if self.each and (processes := self.children - -(-over // self.each)) >= 1:
+            ways.append(f"--processes {processes}")
+        if (pool := self.coordinator - over) >= SMALLEST_POOL:
+            ways.append(f"--pool-size {pool}")
+        if self.children and (each := self.each - -(-over // self.children)) >= 1:
+            ways.append(f"--child-pool-size {each}")
+        if ways:
+            return f"Use {', or '.join(ways)}, or raise the limit."
+        least = SMALLEST_POOL + 1 + self.listener
+        if limit < least:
+            return f"Raise the limit: one child and the smallest pools need {least}."
+        return (
+            f"No single change is enough: --processes 1 --pool-size {SMALLEST_POOL} --child-pool-size 1 needs {least}. "
+            "Or raise the limit."
+        )
+
+
+def budget(processes: int, pool: int, child_pool: int, listener: bool) -> Budget:
+    """Divide the connections of one replica: the coordinator's pool, the children's pools, the listener."""
+    return Budget(coordinator=pool, children=processes, each=child_pool, listener=int(listener))
+
+
+def pool_problem(pool: int, one_writer: bool) -> UsageProblem | None:
+    """Refuse a coordinator pool without a connection to spare; where one connection writes at a time, one is enough."""
+    if one_writer or pool >= SMALLEST_POOL:
+        return None
+    return UsageProblem(
+        f"--pool-size {pool} is too small: beside the connection that claims and settles, one must be free to extend "
+        f"leases. Use --pool-size {SMALLEST_POOL} or more."
+    )
