@@ -148,7 +148,7 @@ class OwnPostgres(Postgres):
         self.admin_dsn = f"postgresql://postgres:{PASSWORD}@127.0.0.1:{self.port}/postgres"
         user = unprivileged_user()
         self.folder = throwaway_folder("shardrun-test-postgres-", user)
-        self._keeper = Keeper(self._plan(reachable(programs, user, self.folder), user))
+        self.keeper = Keeper(self._plan(reachable(programs, user, self.folder), user))
         self._running = False
         self.start()
         with self.admin() as connection:
@@ -192,21 +192,21 @@ class OwnPostgres(Postgres):
         return self._running
 
     def start(self) -> None:
-        if self._keeper.ask("start") != "ready":
+        if self.keeper.ask("start") != "ready":
             raise NoServer(f"PostgreSQL of {self.programs} did not start:\n{self.log[-2000:]}")
         self._running = True
 
     def stop(self) -> None:
         self._running = False
-        self._keeper.ask("stop")
+        self.keeper.ask("stop")
 
     def kill(self) -> None:
         self._running = False
-        self._keeper.ask("kill")
+        self.keeper.ask("kill")
 
     def close(self) -> None:
         self._running = False
-        self._keeper.close()
+        self.keeper.close()
 
 
 class NamedPostgres(Postgres):
@@ -264,6 +264,7 @@ class Keeper:
     def __init__(self, plan: dict[str, Any]) -> None:
         argv = [sys.executable, "-P", str(Path(__file__).with_name("server_keeper.py")), json.dumps(plan)]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        self.pid = self._process.pid
 
     def ask(self, command: str) -> str:
         """Send a command and wait for its answer, which comes when the command has been carried out."""
