@@ -113,8 +113,8 @@ class MemoryRing:
             self._announced = self._written
 
     def read(self, most: int = READ_MOST) -> bytes:
-        """Take up to `most` published bytes; fewer mean that no more were known, so wait for the doorbell."""
-        if self._published <= self._taken:
+        """Take up to `most` published bytes; fewer mean that there were no more, so wait for the doorbell."""
+        if self._published - self._taken < most:
             self._published += _take(self._published_fd)
         return self._take_bytes(min(most, self._published - self._taken))
 
