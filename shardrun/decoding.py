@@ -1,0 +1,174 @@
+"""Decode a row's body as the handler's annotation says: strictly, unknown keys ignored.
+
+    annotation                            payload mode                                   row mode (a dict of all columns)
+    none, Any                             JSON columns decoded, text str, binary bytes   the dict
+    bytes, str                            the stored bytes or text, of JSON columns too  refused
+    dict                                  JSON                                           the dict
+    a dataclass, TypedDict, Struct,       JSON                                           by column name
+      pydantic model, anything else
+      that msgspec reads
+    Optional of these                     NULL is None                                   as without Optional
+
+JSON columns come as their text (str or bytes), never decoded by the driver. NULL fits no annotation but Optional, Any and
+None.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+PayloadKind = Literal["json", "text", "binary"]
+Decode = Callable[[Any], Any]
+
+LONGEST_COMPLAINT = 500
+"""Characters of what a decoder says. Larger: a pydantic model's whole list of errors. Smaller: the first is cut."""
+
+
+class DoesNotFit(Exception):
+    """A body does not fit the handler's annotation; `str()` is one sentence without its full stop."""
+
+
+class CannotDecode(Exception):
+    """No body could ever fit the annotation; says why, for a person."""
+
+
+def decoder(annotation: Any, kind: str | None) -> Decode:
+    """Build the function from a stored body to the handler's argument; raises `CannotDecode`.
+
+    `kind` is the payload column's kind, or None in row mode. The function raises `DoesNotFit`.
+    """
+    optional, wanted = _without_none(annotation)
+    what, name = ("the row" if kind is None else "the payload"), _name(wanted)
+    inner = _row_decoder(wanted, name) if kind is None else _payload_decoder(wanted, kind)
+    nothing_fits = optional or wanted is Any
+
+    def decode(body: Any) -> Any:
+        if body is None:
+            if nothing_fits:
+                return None
+            raise DoesNotFit(f"{what} does not fit {name}: it is NULL")
+        try:
+            return inner(body)
+        except Exception as error:  # also whatever a user's __post_init__ raises: the body is at fault, not the handler
+            raise DoesNotFit(f"{what} does not fit {name}: {_complaint(error)}") from error
+
+    return decode
+
+
+def _payload_decoder(wanted: Any, kind: str) -> Decode:
+    if wanted is Any:
+        return {"json": _json(Any), "text": _text}.get(kind, _binary)
+    if wanted is str:
+        return _text
+    if wanted is bytes:
+        return _binary
+    return _json(wanted)
+
+
+def _row_decoder(wanted: Any, name: str) -> Decode:
+    if wanted is Any or wanted is dict or get_origin(wanted) is dict:
+        return _as_it_is
+    if wanted in (str, bytes, bytearray, int, float, bool, list, tuple, set) or get_origin(wanted) in (
+        list,
+        tuple,
+        set,
+    ):
+        raise CannotDecode(
+            f"{name} cannot hold a row: the queue names no payload column, so the handler takes the row itself. "
+            "Name a payload= in Queue(...), or take a dict, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
+        )
+    _check(wanted, name)
+    return lambda body: msgspec.convert(body, wanted, strict=True, dec_hook=_from_row)
+
+
+def _json(wanted: Any) -> Decode:
+    _check(wanted, _name(wanted))
+    if _is_model(wanted):
+        return lambda body: wanted.model_validate_json(body, strict=True)
+    read = msgspec.json.Decoder(wanted, strict=True, dec_hook=_from_json).decode
+
+    def decode(body: Any) -> Any:
+        if isinstance(body, str | bytes | bytearray | memoryview):
+            return read(body)
+        return msgspec.convert(body, wanted, strict=True, dec_hook=_from_row)
+
+    return decode
+
+
+def _check(wanted: Any, name: str) -> None:
+    """Refuse what no decoder can fill: msgspec takes any class, and fails with every body."""
+    try:
+        info = msgspec.inspect.type_info(wanted)
+        msgspec.json.Decoder(wanted)
+    except (TypeError, NameError, RecursionError) as error:
+        raise CannotDecode(f"{name} cannot be decoded: {' '.join(str(error).split())}") from error
+    if isinstance(info, msgspec.inspect.CustomType) and not _is_model(wanted):
+        raise CannotDecode(
+            f"{name} cannot be decoded: take bytes, str, a dict, a list, a dataclass, a TypedDict, a msgspec.Struct or a "
+            "pydantic model"
+        )
+
+
+def _is_model(wanted: Any) -> bool:
+    """Tell a pydantic model by its method, so that pydantic need not be there."""
+    return inspect.isclass(wanted) and callable(getattr(wanted, "model_validate_json", None))
+
+
+def _from_json(wanted: Any, value: Any) -> Any:
+    """Fill a pydantic model inside another type, by the rules of JSON (a date is a string there)."""
+    if not _is_model(wanted):
+        raise NotImplementedError(f"{_name(wanted)} cannot be decoded")
+    return wanted.model_validate_json(msgspec.json.encode(value), strict=True)
+
+
+def _from_row(wanted: Any, value: Any) -> Any:
+    if not _is_model(wanted):
+        raise NotImplementedError(f"{_name(wanted)} cannot be decoded")
+    return wanted.model_validate(value, strict=True)
+
+
+def _text(body: Any) -> Any:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body).decode()
+    return msgspec.convert(body, str)
+
+
+def _binary(body: Any) -> bytes:
+    return body.encode() if isinstance(body, str) else msgspec.convert(body, bytes)
+
+
+def _as_it_is(body: Any) -> Any:
+    return body
+
+
+def _without_none(annotation: Any) -> tuple[bool, Any]:
+    """Split Optional[T] into (True, T)."""
+    if annotation is None or annotation is type(None):
+        return True, Any
+    arguments = get_args(annotation)
+    if get_origin(annotation) is not Union and type(annotation).__name__ != "UnionType":
+        return False, Any if annotation in (inspect.Parameter.empty, object) else annotation
+    others = [each for each in arguments if each is not type(None)]
+    return len(others) < len(arguments), Union[tuple(others)]  # noqa: UP007
+
+
+def _name(wanted: Any) -> str:
+    """Name a type as users write it."""
+    if inspect.isclass(wanted) and not get_args(wanted):
+        return wanted.__name__
+    return re.sub(r"\b(?:[A-Za-z_]\w*\.)+([A-Za-z_]\w*)", r"\1", str(wanted))
+
+
+def _complaint(error: Exception) -> str:
+    text = (
+        str(error)
+        if isinstance(error, msgspec.DecodeError | msgspec.ValidationError)
+        else f"{type(error).__name__}: {error}"
+    )
+    text = " ".join(text.replace("`", "").replace(" - at ", ", at ").split())
+    return text[:LONGEST_COMPLAINT].rstrip(".")
