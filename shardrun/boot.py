@@ -1,0 +1,239 @@
+"""Wire everything: settings and declarations in, a running replica out. The only place that knows all the parts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from shardrun import config, handler, registry
+from shardrun.child.state import is_child
+from shardrun.config import Settings
+from shardrun.coordinator import loop
+from shardrun.coordinator.child import Spec
+from shardrun.coordinator.replica import Replica
+from shardrun.coordinator.service import Service
+from shardrun.coordinator.threads import DatabaseThreads
+from shardrun.coordinator.waiting import Events
+from shardrun.db.connect import database
+from shardrun.db.insert import Inserts
+from shardrun.db.store import Connection, Database, Store
+from shardrun.errors import DatabaseUnreachable, NotInThisVersion, Problems, ShardrunError, UsageProblem
+from shardrun.policy.budget import Budget, budget, pool_problem
+from shardrun.policy.leases import LeaseBook
+from shardrun.policy.pacing import Pacing
+from shardrun.queue import Queue, Subscription
+from shardrun.registry import Declared
+
+Queue.writer = Inserts()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did: rows by outcome, and seconds from the first claim to the end. `later` rows were not due yet."""
+
+    acked: int
+    retried: int
+    dropped: int
+    dead: int
+    lost: int
+    later: int
+    seconds: float
+    interrupted: bool = False
+
+    def __str__(self) -> str:
+        rows = self.acked + self.dropped + self.dead
+        rate = rows / self.seconds if self.seconds else 0.0
+        return (
+            f"{self.acked:,} acked, {self.retried:,} retried, {self.dropped:,} dropped, {self.dead:,} dead, "
+            f"{self.lost:,} lost, {self.later:,} later in {duration(self.seconds)} ({rate:,.0f} rows/s)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What was found to fit: a database that answers, and the statements of every subscription, prepared once."""
+
+    settings: Settings
+    declared: Declared
+    database: Database
+    stores: list[Store]
+    budget: Budget
+    warnings: list[str]
+    server: tuple[int, int] | None  # the server's own limit of connections, and how many are in use
+
+
+def open_all(settings: Settings, declared: Declared) -> Opened:
+    """Check everything that a start needs (A5); raises `Problems` with all that is wrong, and changes nothing."""
+    problems = handler.problems(declared.subscriptions)
+    if settings.listen_notify:
+        problems.append(NotInThisVersion("--listen-notify", "waking by NOTIFY"))
+    target: Database | None = None
+    stores: list[Store] = []
+    warnings = handler.warnings(declared.subscriptions)
+    server = None
+    try:
+        target = database(settings.dsn)
+        connection = target.connect("shardrun check")
+    except (UsageProblem, DatabaseUnreachable) as error:
+        problems.append(error)
+    else:
+        try:
+            stores = _open_stores(target, connection, declared.subscriptions, problems, warnings)
+            server = target.connection_limit(connection)
+        finally:
+            target.close(connection)
+    parts = _budget(settings, target)
+    problems += [problem for problem in _budget_problems(settings, parts, target) if problem]
+    if problems or target is None:
+        raise problems[0] if len(problems) == 1 else Problems(problems)
+    return Opened(settings, declared, target, stores, parts, warnings, server)
+
+
+def _open_stores(
+    target: Database,
+    connection: Connection,
+    subscriptions: list[Subscription],
+    problems: list[ShardrunError],
+    warnings: list[str],
+) -> list[Store]:
+    stores = []
+    for subscription in subscriptions:
+        try:
+            store = target.store(connection, subscription)
+            store.prepare(connection)
+            handler.plan(subscription, store.payload_kind)
+        except Problems as several:
+            problems += several.problems
+        except ShardrunError as problem:
+            problems.append(problem)
+        else:
+            stores.append(store)
+            warnings += target.warnings(connection, subscription)
+    return stores
+
+
+def _budget(settings: Settings, target: Database | None) -> Budget:
+    pool = 1 if target is not None and target.one_writer else settings.pool_size
+    return budget(settings.processes, pool, settings.child_pool_size, settings.listen_notify)
+
+
+def _budget_problems(settings: Settings, parts: Budget, target: Database | None) -> list[ShardrunError | None]:
+    one_writer = target is not None and target.one_writer
+    return [pool_problem(settings.pool_size, one_writer), parts.check(settings.connection_limit)]
+
+
+def replica_name() -> str:
+    """Name this replica for the server's list of sessions: host and process."""
+    return f"{socket.gethostname()[:24]}-{os.getpid()}"
+
+
+def start(opened: Opened, on_progress: Callable[[Replica], None] | None = None, name: str | None = None) -> Summary:
+    """Run one replica until a signal, a failure or an empty table ends it."""
+    settings = opened.settings
+    name = name or replica_name()
+    events = Events()
+    part = f"shardrun {name}"
+    threads = DatabaseThreads(opened.database, opened.budget.coordinator, part, events.post)
+    replica = Replica(
+        name=name,
+        database=opened.database,
+        threads=threads,
+        events=events,
+        services=_services(opened),
+        spec=_spec(opened, part),
+        until_empty=settings.until_empty,
+        drain_timeout=settings.drain_timeout,
+        on_progress=on_progress,
+    )
+    began = monotonic()
+    try:
+        loop.run(replica)
+    finally:
+        threads.close()
+        events.close()
+    return _summary(replica, monotonic() - began)
+
+
+def _services(opened: Opened) -> list[Service]:
+    settings = opened.settings
+    services = []
+    pairs = zip(opened.declared.subscriptions, opened.declared.labels, opened.stores, strict=True)
+    for subscription, label, store in pairs:
+        in_turn = opened.database.one_writer or subscription.queue.partition_key is not None
+        poll = settings.poll_interval if subscription.poll_interval is None else subscription.poll_interval
+        services.append(
+            Service(
+                subscription=subscription,
+                label=label,
+                store=store,
+                pacing=Pacing(poll=poll, together=1 if in_turn else max(1, opened.budget.coordinator - 1)),
+                book=LeaseBook(subscription.lease),
+                children=settings.processes,
+            )
+        )
+    return services
+
+
+def _spec(opened: Opened, part: str) -> Spec:
+    settings, declared = opened.settings, opened.declared
+    lanes: list[list[int]] = [[] for _ in range(settings.processes)]
+    place = 0
+    for number, subscription in enumerate(declared.subscriptions):
+        for _ in range(subscription.lanes(settings.processes)):
+            lanes[place % settings.processes].append(number)
+            place += 1
+    return Spec(
+        modules=declared.sources,
+        subscriptions=declared.labels,
+        lanes=lanes,
+        payload_kinds=[store.payload_kind for store in opened.stores],
+        dsn=settings.dsn,
+        pool=settings.child_pool_size,
+        part=part,
+        log_level=settings.log_level,
+        path=list(sys.path),
+        cwd=os.getcwd(),
+        environment=dict(os.environ),
+    )
+
+
+def _summary(replica: Replica, seconds: float) -> Summary:
+    counts = [service.counts for service in replica.services]
+    return Summary(
+        acked=sum(each.acked for each in counts),
+        retried=sum(each.retried for each in counts),
+        dropped=sum(each.dropped for each in counts),
+        dead=sum(each.dead for each in counts),
+        lost=sum(each.lost for each in counts),
+        later=sum(service.backlog.later for service in replica.services if service.backlog),
+        seconds=seconds,
+        interrupted=replica.interrupted,
+    )
+
+
+def run(*declared: object, **settings: Any) -> Summary:
+    """Be `shardrun start` from Python: serve queues, handlers or sources; keywords are the command's flags with `_`.
+
+    Stands under `if __name__ == "__main__":`, since children import the file. Raises `ShardrunError`.
+    """
+    if is_child():
+        raise UsageProblem(
+            'shardrun.run() was called while a child imported this file. Put it under: if __name__ == "__main__":'
+        )
+    found = registry.from_objects(declared)
+    merged = config.load(settings, settings.pop("config", None), os.environ, os.getcwd())
+    return start(open_all(merged, found))
+
+
+def duration(seconds: float) -> str:
+    """Write a time span as a person would: `2.1 s`, `4 min 2 s`, `1 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,0 +1,203 @@
+"""One child as the coordinator sees it: its process, its two rings, its lanes and the rows that were handed to it."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import shardrun.child
+from shardrun.coordinator import clock
+from shardrun.coordinator.service import Lane
+from shardrun.coordinator.waiting import Events
+from shardrun.policy.leases import Held
+from shardrun.ring import Ring, create, words
+from shardrun.ring.wire import Frames, pack
+
+RING_SIZE = 1 << 20
+"""Bytes of each ring. Larger: more memory per child. Smaller: large rows cross in more pieces."""
+
+MAIN = Path(shardrun.child.__file__).with_name("main.py")
+
+
+class State(enum.Enum):
+    """A child's life."""
+
+    STARTING = enum.auto()  # spawned; imports the handler modules
+    READY = enum.auto()  # takes rows
+    RECALLED = enum.auto()  # starts no more rows; what runs may finish
+    CLOSING = enum.auto()  # told to exit
+    DEAD = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What every child of this replica is told; `dsn` may hold a password and never goes into argv or the environment."""
+
+    modules: list[str]
+    subscriptions: list[str]
+    lanes: list[list[int]]  # per child: the subscription of each of its lanes
+    payload_kinds: list[str | None]
+    dsn: str
+    pool: int
+    part: str
+    log_level: str
+    path: list[str]
+    cwd: str
+    environment: dict[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A child process and what it holds. `handed` maps delivery numbers to rows, in the order in which they were sent."""
+
+    index: int
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    deliveries: Ring
+    reports: Ring
+    part: str
+    events: Events
+    state: State = State.STARTING
+    lanes: list[Lane] = field(default_factory=list)
+    handed: dict[int, Held] = field(default_factory=dict)
+    frames: Frames = field(default_factory=Frames)
+    outgoing: bytearray = field(default_factory=bytearray)
+    crowded: bool = False  # frames wait for space in the ring
+    sessions: list[int] = field(default_factory=list)
+    alone: Held | None = None  # a row that must run by itself in this child (R7)
+    finished: int = 0
+    failure: str | None = None
+    started_at: float = field(default_factory=clock.now)
+    seen_mark: int = 0  # of the report ring, at the last look
+
+    @property
+    def pid(self) -> int:
+        """Name the process."""
+        return self.process.pid
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether rows may be handed to it."""
+        return self.state is State.READY
+
+    def send(self, frames: bytes) -> None:
+        """Write frames to the child without ever blocking; what does not fit follows when the child has freed space."""
+        self.outgoing += frames
+        self._flush()
+        if self.outgoing and not self.crowded:
+            self.crowded = True
+            self.events.watch(self.deliveries.writer_doorbell, self._freed)
+
+    def _freed(self) -> None:
+        self._flush()
+        if not self.outgoing:
+            self._watch_no_more()
+
+    def _flush(self) -> None:
+        if self.outgoing:
+            written = self.deliveries.write(bytes(self.outgoing))
+            del self.outgoing[:written]
+        self.deliveries.publish()
+
+    def _watch_no_more(self) -> None:
+        if self.crowded:
+            self.crowded = False
+            self.events.unwatch(self.deliveries.writer_doorbell)
+
+    def receive(self) -> list[Any]:
+        """Read the reports that the child has published."""
+        frames: list[Any] = []
+        while data := self.reports.read():
+            frames += self.frames.feed(data)
+        return frames
+
+    def receive_to_mark(self) -> list[Any]:
+        """Read every report that the child has written: once it is dead, or was seen quiet for a while."""
+        return self.receive() + list(self.frames.feed(self.reports.read_to_mark()))
+
+    def has_unpublished(self) -> bool:
+        """Tell whether it has written reports that it has not published, and has been still since the last look (R7)."""
+        mark = self.reports.words[words.MARK]
+        still = bool(mark == self.seen_mark)
+        self.seen_mark = mark
+        return still
+
+    def running(self) -> list[int]:
+        """List the deliveries that its lanes run; exact once it is dead or recalled."""
+        return [no for lane in self.lanes if (no := self.reports.words[words.running(lane.local)])]
+
+    def recall(self) -> None:
+        """Let it start no more rows."""
+        self.state = State.RECALLED
+        self.deliveries.words[words.STOP] = 1
+
+    def announce_draining(self) -> None:
+        """Make `delivery.draining` true."""
+        self.deliveries.words[words.DRAINING] = 1
+
+    def held_until(self) -> None:
+        """Tell the child until when every row that it was handed is surely held, after leases were extended (R14)."""
+        until = min((held.deadline for held in self.handed.values()), default=0.0)
+        self.deliveries.words[words.EXTENDED] = max(0, int(until * 1e9)) if until > 0 else 0
+
+    def ask_to_close(self) -> None:
+        """Ask it to exit when its lanes are idle."""
+        self.state = State.CLOSING
+        self.send(pack((words.CLOSE,)))
+
+    def release(self) -> None:
+        """Close the rings and the process's descriptor; a ring dies with its child."""
+        self._watch_no_more()
+        for descriptor in (self.reports.reader_doorbell, self.pidfd):
+            self.events.unwatch(descriptor)
+        self.deliveries.close()
+        self.reports.close()
+        os.close(self.pidfd)
+
+
+def spawn(index: int, spec: Spec, part: str, events: Events) -> Child:
+    """Start a child from this thread (its death signal is tied to the thread that starts it, R9); it reports READY later."""
+    lanes = spec.lanes[index]
+    deliveries = create(RING_SIZE, words.DELIVERY_WORDS)
+    reports = create(RING_SIZE, words.report_words(len(lanes)))
+    settings = {
+        "path": spec.path,
+        "cwd": spec.cwd,
+        "parent": os.getpid(),
+        "modules": spec.modules,
+        "subscriptions": spec.subscriptions,
+        "lanes": lanes,
+        "payload_kinds": spec.payload_kinds,
+        "dsn": spec.dsn,
+        "pool": spec.pool,
+        "part": part,
+        "log_level": spec.log_level,
+        "deliveries": deliveries.descriptors(),
+        "reports": reports.descriptors(),
+        "size": RING_SIZE,
+        "delivery_words": words.DELIVERY_WORDS,
+        "report_words": words.report_words(len(lanes)),
+        "lifeline": None,
+    }
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(MAIN), str(reader)],
+            pass_fds=(reader, *deliveries.descriptors(), *reports.descriptors()),
+            cwd=spec.cwd,
+            env=spec.environment,
+        )
+    finally:
+        os.close(reader)
+    try:
+        with os.fdopen(writer, "wb") as stream:
+            stream.write(json.dumps(settings).encode())
+    except BrokenPipeError:
+        pass  # it died before it had read; its pidfd says so
+    return Child(index, process, os.pidfd_open(process.pid), deliveries, reports, part, events)

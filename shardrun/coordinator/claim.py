@@ -1,0 +1,103 @@
+"""Claim: ask the database for as many rows as there is room for, and enter them into the lease book."""
+
+from __future__ import annotations
+
+from shardrun.coordinator import clock, route, settle
+from shardrun.coordinator.replica import Life, Replica, log
+from shardrun.coordinator.service import Ended, Service
+from shardrun.db.store import Claimed, Connection, Verb
+from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError
+from shardrun.policy.leases import Held
+
+AGAIN = 0.05
+"""Seconds until a claim that met a conflict is repeated. Smaller: more of the same conflict."""
+
+
+def claim(replica: Replica) -> None:
+    """Start the claims that are wanted now."""
+    if replica.life is not Life.SERVING or replica.outage:
+        return
+    now = clock.now()
+    for service in replica.services:
+        if service.releasing or service.in_doubt:
+            continue
+        while limit := service.pacing.limit(service.demand(), replica.threads.spare - 1, now):
+            _send(replica, service, limit, now)
+
+
+def next_claim(replica: Replica) -> float:
+    """Say when the next claim falls due for its poll interval."""
+    if replica.life is not Life.SERVING or replica.outage:
+        return float("inf")
+    now = clock.now()
+    times = (service.pacing.not_before for service in replica.services if not service.pacing.under_way)
+    return min((time for time in times if time > now), default=float("inf"))
+
+
+def _send(replica: Replica, service: Service, limit: int, now: float) -> None:
+    service.pacing.claiming(limit)
+    full = service.full()
+    full_keys = service.keys_of(full)
+
+    def work(connection: Connection) -> list[Claimed]:
+        return service.store.claim(connection, limit, full_keys)
+
+    def done(result: list[Claimed] | ShardrunError) -> None:
+        if isinstance(result, ShardrunError):
+            _failed(replica, service, limit, result)
+        else:
+            _took(replica, service, limit, result, now)
+            service.full_lanes = full if full_keys and not result else []
+
+    replica.threads.submit(work, done)
+
+
+def _took(replica: Replica, service: Service, limit: int, rows: list[Claimed], claimed_at: float) -> None:
+    new, adopted = service.book.take(rows, claimed_at)
+    service.awaited.difference_update(held.id for held in new)
+    surplus = _route_all(replica, service, new)
+    for held in adopted:  # its claim counted an attempt that is not one (R2)
+        settle.recount(replica, service, held)
+    for held in surplus:
+        settle.release(service, held)
+    service.pacing.claimed(limit, len(rows), len(surplus), clock.now(), replica.jitter())
+
+
+def _route_all(replica: Replica, service: Service, new: list[Held]) -> list[Held]:
+    """Put new rows in front of their lanes; returns those that there is no place for now.
+
+    A row of an abandoned lease goes to a free lane or back, so that rows which never ran do not spend attempts by waiting
+    in a replica that dies (R8), and what follows it in its lane goes back with it, to keep the order.
+    """
+    if replica.life is not Life.SERVING:
+        return new
+    surplus: list[Held] = []
+    passed_over = set()
+    for held in new:
+        lane = route.lane_for(service, held)
+        if _is_spent(service, held):
+            settle.end(service, Ended(held, Verb.BURY, reason=_SPENT.format(held.attempt - 1)))
+        elif lane in passed_over or (held.row.expired and not route.has_free_lane(service, lane)):
+            passed_over.add(lane)
+            surplus.append(held)
+        else:
+            route.put(service, lane, held)
+    return surplus
+
+
+_SPENT = "all {} attempts are spent; the last one ended with the death of the replica that ran it"
+
+
+def _is_spent(service: Service, held: Held) -> bool:
+    most = service.subscription.max_attempts
+    return most is not None and held.attempt > most
+
+
+def _failed(replica: Replica, service: Service, limit: int, error: ShardrunError) -> None:
+    service.pacing.broke(limit)
+    if isinstance(error, ConnectionLost | DatabaseUnreachable):
+        replica.connection_lost(error)
+    else:
+        if not isinstance(error, Conflict):
+            log.error("%s: the claim failed: %s", service.name, error)
+        service.pacing.not_before = clock.now() + (AGAIN if isinstance(error, Conflict) else service.pacing.poll)

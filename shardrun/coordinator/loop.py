@@ -1,0 +1,112 @@
+"""One replica, from its first claim to its end.
+
+          coordinator (one OS process)                          child (one per core)
+ database  -> claim -> lease book -> route -> [delivery ring] -> lane -> handler -> outcome
+           <- settle <- lease book <-         [report ring]   <------------------------+
+
+The coordinator claims rows, keeps their leases, routes them to lanes, settles them, and supervises the children.
+What crosses a ring: rows and "close" to the child; outcomes, server sessions and log lines back.
+A child decodes rows, runs handlers on its lanes, lends them connections, and reports each ending before it starts the next row.
+
+This thread alone changes the replica's state. Threads that wait for the database run one statement and post an event;
+doorbells, deaths, signals and timers are events too. Each wait blocks on file descriptors with a deadline.
+"""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+
+from shardrun.coordinator import claim, clock, keeper, outage, route, settle, supervisor
+from shardrun.coordinator.child import State
+from shardrun.coordinator.replica import Life, Replica, log
+from shardrun.coordinator.signals import watched
+from shardrun.coordinator.until_empty import look_whether_empty
+from shardrun.policy.leases import Stage
+
+
+def run(replica: Replica) -> None:
+    """Serve until a signal, a failure or an empty table ends it; on return no child is left and no row is held."""
+    with watched(replica.events, partial(_on_signal, replica)):
+        supervisor.start(replica)
+        keeper.start(replica)
+        try:
+            while not replica.has_ended:
+                outage.recover(replica)
+                claim.claim(replica)
+                route.route(replica)
+                settle.settle(replica)
+                supervisor.look_at_quiet(replica)
+                look_whether_empty(replica)
+                _go_down(replica)
+                if replica.on_progress:
+                    replica.on_progress(replica)
+                replica.events.wait(0.0 if replica.has_ended else claim.next_claim(replica))
+        finally:
+            supervisor.reap_all(replica)
+    if replica.failure:
+        raise replica.failure
+
+
+def stop(replica: Replica) -> None:
+    """Drain: claim nothing, start nothing, give back what has not started, let what runs finish (H5). A second call ends it."""
+    if replica.life in (Life.STARTING, Life.SERVING):
+        starting = replica.life is Life.STARTING
+        replica.life = Life.DRAINING
+        log.info("draining: %d rows in hand, no new claims (%g s)", replica.in_hand, replica.drain_timeout)
+        for child in replica.children:
+            child.announce_draining()
+        supervisor.recall(replica, replica.children)
+        if starting:
+            interrupt(replica)
+        else:
+            replica.later(replica.drain_timeout, lambda: interrupt(replica))
+    else:
+        interrupt(replica)
+
+
+def interrupt(replica: Replica) -> None:
+    """End the handlers that still run; their rows go back with no attempt spent."""
+    if replica.life is not Life.DRAINING:
+        return
+    running = [child for child in replica.children if child.state is not State.DEAD]
+    replica.interrupted = any(child.handed for child in running)
+    for child in running:
+        supervisor.kill(child)
+
+
+def _on_signal(replica: Replica, number: signal.Signals) -> None:
+    if number is signal.SIGHUP:
+        supervisor.replace_all(replica)
+    else:
+        stop(replica)
+
+
+def _go_down(replica: Replica) -> None:
+    """Take the steps of a stop as their time comes: close idle children, give back, write what is left, end."""
+    if replica.failure and replica.life is not Life.ENDING:
+        replica.life = Life.ENDING
+        supervisor.kill_all(replica)
+    supervisor.close_idle(replica)
+    if replica.life is Life.DRAINING:
+        _give_back(replica)
+        if not any(child.handed for child in replica.children) and not replica.burying:
+            replica.life = Life.ENDING
+            supervisor.close_all(replica)
+    if replica.life is Life.ENDING and supervisor.all_dead(replica) and not _unwritten(replica):
+        replica.life = Life.ENDED
+
+
+def _give_back(replica: Replica) -> None:
+    for service in replica.services:
+        for line in (service.waiting, *(lane.waiting for lane in service.lanes)):
+            for held in [held for held in line if held.stage is Stage.WAITING]:
+                line.remove(held)
+                settle.release(service, held)
+
+
+def _unwritten(replica: Replica) -> bool:
+    """Tell whether some row in hand still wants its settlement; what the database is away for is left to its lease."""
+    if replica.outage and clock.now() - replica.outage.began > replica.drain_timeout:
+        return False
+    return any(len(service.book) for service in replica.services)

@@ -1,0 +1,92 @@
+"""The state of one replica. One thread changes it, the loop's; the modules beside this one are its verbs."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from shardrun.coordinator import clock
+from shardrun.coordinator.child import Child, Spec
+from shardrun.coordinator.service import Service
+from shardrun.coordinator.threads import DatabaseThreads
+from shardrun.coordinator.waiting import Events
+from shardrun.db.store import Database
+from shardrun.errors import ShardrunError
+
+log = logging.getLogger("shardrun")
+
+
+class Life(enum.Enum):
+    """A replica's life; `stop` in `loop.py` is its transition function, and it only goes down this list."""
+
+    STARTING = enum.auto()  # the children import the handler modules; nothing is claimed
+    SERVING = enum.auto()
+    DRAINING = enum.auto()  # nothing is claimed, nothing starts; what runs may finish
+    ENDING = enum.auto()  # nothing runs any more; the last settlements are written
+    ENDED = enum.auto()
+
+
+@dataclass(slots=True)
+class Outage:
+    """The database is away, or was a moment ago: nothing is claimed until every lease has been extended (R2)."""
+
+    began: float
+    next_try: float
+    tries: int = 0
+    under_way: int = 0  # extensions of this try that have not answered
+    failed: bool = False  # one of them has failed
+
+
+@dataclass(slots=True)
+class Replica:
+    """One coordinator with its children."""
+
+    name: str
+    database: Database
+    threads: DatabaseThreads
+    events: Events
+    services: list[Service]
+    spec: Spec
+    until_empty: bool = False
+    drain_timeout: float = 25.0
+    life: Life = Life.STARTING
+    children: list[Child] = field(default_factory=list)  # by index; each the newest of its place
+    fruitless: list[int] = field(default_factory=list)  # by index; deaths in a row of children that finished no row
+    burying: set[Child] = field(default_factory=set)  # dead, and their database sessions not yet gone
+    incoming: Child | None = None  # a replacement that imports, while the one it replaces still runs
+    to_replace: list[int] = field(default_factory=list)
+    outage: Outage | None = None
+    failure: ShardrunError | None = None
+    interrupted: bool = False  # handlers were ended before they had finished
+    looking: bool = False  # a look at quiet children is due
+    random: Random = field(default_factory=Random)
+    on_progress: Callable[[Replica], None] | None = None
+    next_no: int = 0  # the last delivery number
+
+    @property
+    def in_hand(self) -> int:
+        """Count the rows that this replica holds."""
+        return sum(len(service.book) for service in self.services)
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return self.life is Life.ENDED
+
+    def connection_lost(self, error: ShardrunError) -> None:
+        """Note that a connection broke or could not be opened; `outage.recover` takes it from there."""
+        if self.outage is None:
+            log.warning("the connection to the database is gone: %s", error)
+            self.outage = Outage(began=clock.now(), next_try=clock.now())
+            self.threads.suspect()
+
+    def jitter(self) -> float:
+        """Draw from [-1, 1]."""
+        return self.random.uniform(-1.0, 1.0)
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back in the loop after some seconds."""
+        self.events.at(clock.now() + seconds, callback)

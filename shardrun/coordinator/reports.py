@@ -1,0 +1,112 @@
+"""Take what the children report: outcomes, and what they have to say about themselves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from shardrun.coordinator import endings, route, settle
+from shardrun.coordinator.child import Child, State
+from shardrun.coordinator.replica import Replica, log
+from shardrun.coordinator.service import Ended, Service
+from shardrun.db.store import Verb
+from shardrun.policy.leases import Held
+from shardrun.policy.pacing import smoothed
+from shardrun.ring import words
+from shardrun.ring.wire import Report
+
+USER_LOG = logging.getLogger("shardrun.handlers")
+
+
+def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
+    """Note what a child has written, in its order."""
+    spent: dict[int, tuple[Service, int, int]] = {}
+    for frame in frames:
+        no = frame[0]
+        if no < 0:
+            _take_notice(child, frame)
+            continue
+        held = child.handed.pop(no, None)
+        if held is None:
+            continue  # recalled: it was given back when the child was told to start no more rows
+        lane = held.lane
+        service: Service = lane.service
+        lane.handed -= 1
+        if child.alone is held:
+            child.alone = None
+        if frame[1] == words.UNSTARTED:
+            unstarted(service, held)
+            continue
+        child.finished += 1
+        _, rows, micros = spent.get(id(service), (service, 0, 0))
+        spent[id(service)] = (service, rows + 1, micros + frame[2])
+        if frame[1] == words.ACK:
+            settle.end(service, Ended(held, Verb.ACK))
+        else:
+            _take_outcome(replica, service, held, Report(*frame))
+    for service, rows, micros in spent.values():
+        service.average = smoothed(service.average, micros / rows / 1e6)
+        if service.full_lanes and service.has_room_again():
+            service.full_lanes = []
+            service.pacing.wake(0.0)
+
+
+def unstarted(service: Service, held: Held) -> None:
+    """Put a row that has not begun back in front of its lane."""
+    if service.book.put_back(held):
+        route.put_back(service, held)
+    else:
+        service.counts.lost += 1
+
+
+def _take_outcome(replica: Replica, service: Service, held: Held, report: Report) -> None:
+    if held.alone and report.code not in (words.FAILED, words.UNDECODABLE):
+        held.attempt -= 1  # it was not this row that its child died of: it gets the attempt back (R7)
+        held.alone = False
+    ended = endings.ending(service, held, report)
+    if report.code in (words.FAILED, words.UNDECODABLE):
+        _log_failure(service, held, report, ended)
+    settle.end(service, ended)
+
+
+def _log_failure(service: Service, held: Held, report: Report, ended: Ended) -> None:
+    match ended.verb:
+        case Verb.BURY:
+            place = service.subscription.dead_letter or f"group {service.subscription.dead_letter_group}"
+            then = f"Moved to {place}."
+        case Verb.DROP:
+            then = "Dropped."
+        case _:
+            then = f"Again in {ended.delay or 0:.3g} s."
+    where = {"queue": service.name, "row": str(held.id), "attempt": held.attempt}
+    log.error(
+        "%s row %s attempt %d: %s. %s",
+        service.name,
+        held.id,
+        held.attempt,
+        (report.reason or "").rstrip("."),
+        then,
+        extra={"where": where, "trace": report.trace},
+    )
+
+
+def _take_notice(child: Child, frame: Any) -> None:
+    match frame[0]:
+        case words.READY:
+            if child.state is State.STARTING:
+                child.state = State.READY
+        case words.SESSION:
+            child.sessions.append(frame[1])
+        case words.LOG:
+            _, level, name, text, no = frame
+            held = child.handed.get(no)
+            if held is None:
+                USER_LOG.log(level, "%s: %s", name, text)
+            else:
+                queue = held.lane.service.name
+                where = {"queue": queue, "row": str(held.id), "attempt": held.attempt}
+                about = f"{queue} row {held.id} attempt {held.attempt}"
+                USER_LOG.log(level, "%s: %s: %s", about, name, text, extra={"where": where})
+        case words.BROKEN:
+            child.failure = frame[1]

@@ -1,0 +1,132 @@
+"""The state of one subscription in this replica: its lanes, the rows in front of them, its leases and its counts."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardrun.db.store import Backlog, Store, Verb
+from shardrun.policy.leases import Held, LeaseBook
+from shardrun.policy.pacing import Demand, Pacing, read_ahead
+from shardrun.queue import Subscription
+
+if TYPE_CHECKING:
+    from shardrun.coordinator.child import Child
+
+
+class Lane:
+    """An ordered sequence of deliveries inside a child. `waiting` holds rows in front of it, `handed` counts rows in the child.
+
+    Its place in `Service.lanes` is what the hash of a key names; `local`, its place in the child, is what crosses the ring.
+    """
+
+    __slots__ = ("child", "handed", "local", "service", "waiting")
+
+    def __init__(self, service: Service, child: Child, local: int) -> None:
+        self.service = service
+        self.child = child
+        self.local = local
+        self.waiting: deque[Held] = deque()
+        self.handed = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Tell whether the lane has nothing to run."""
+        return not self.handed and not self.waiting
+
+
+def place(waiting: deque[Held], held: Held) -> None:
+    """Insert a row into a waiting line that is in claim order."""
+    at = 0
+    while at < len(waiting) and waiting[at].order < held.order:
+        at += 1
+    waiting.insert(at, held)
+
+
+class Ended(NamedTuple):
+    """A row that waits for its settlement."""
+
+    held: Held
+    verb: Verb
+    delay: float | None = None
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """Rows by outcome since the start; `lost` rows were held by another when they ended."""
+
+    acked: int = 0
+    retried: int = 0
+    dropped: int = 0
+    dead: int = 0
+    lost: int = 0
+
+
+@dataclass(slots=True)
+class Service:
+    """One subscription being served."""
+
+    subscription: Subscription
+    label: str
+    store: Store
+    pacing: Pacing
+    book: LeaseBook
+    children: int
+    lanes: list[Lane] = field(default_factory=list)
+    waiting: deque[Held] = field(default_factory=deque)  # rows that any lane may take
+    ended: list[Ended] = field(default_factory=list)
+    in_doubt: list[Ended] = field(default_factory=list)  # sent, and the connection broke: repeated before all else
+    settling: bool = False
+    extending: bool = False
+    average: float | None = None  # seconds that a handler takes
+    counts: Counts = field(default_factory=Counts)
+    full_lanes: list[Lane] = field(default_factory=list)  # left out by the last claim, which took nothing
+    backlog: Backlog | None = None  # what the table held when it was last asked
+    backlog_asked: int = 0  # after how many claims that was
+    awaited: set[Any] = field(default_factory=set)  # rows that this run put off, while it runs until empty
+    releasing: int = 0  # rows on their way back to the queue: nothing is claimed past them
+
+    @property
+    def name(self) -> str:
+        """Name the queue, as messages do."""
+        return self.subscription.queue.name
+
+    @property
+    def ahead(self) -> int:
+        """Say how many rows may wait in front of each lane."""
+        return read_ahead(self.average, -(-len(self.lanes) // self.children))
+
+    def leave_line(self, held: Held) -> None:
+        """Take a row out of its waiting line, where it stands in one."""
+        line = self.waiting if held.lane is None else held.lane.waiting
+        if held in line:
+            line.remove(held)
+
+    def demand(self) -> Demand:
+        """Count the room for more rows."""
+        per_lane = 1 + self.ahead
+        rooms = [max(0, per_lane - lane.handed - len(lane.waiting)) for lane in self.lanes]
+        free = sum(lane.is_free for lane in self.lanes) - len(self.waiting)
+        return Demand(room=sum(rooms) - len(self.waiting), capacity=per_lane * len(self.lanes), free=max(0, free))
+
+    def full(self) -> list[Lane]:
+        """List lanes that have no room, where rows are bound to lanes by key."""
+        if not self.subscription.by_key:
+            return []
+        per_lane = 1 + self.ahead
+        return [lane for lane in self.lanes if lane.handed + len(lane.waiting) >= per_lane]
+
+    def keys_of(self, lanes: list[Lane], most: int = 64) -> list[Any]:
+        """List keys that wait for these lanes: claims leave them out, so that one hot key cannot fill all read-ahead (R16)."""
+        if not lanes:
+            return []
+        wanted = set(lanes)
+        keys = {held.row.lane_key: None for held in self.book if held.lane in wanted and held.row.lane_key is not None}
+        return list(keys)[:most]
+
+    def has_room_again(self) -> bool:
+        """Tell whether a lane that the last empty claim had to leave out is half empty by now."""
+        half = (1 + self.ahead) // 2
+        return any(lane.handed + len(lane.waiting) <= half for lane in self.full_lanes)

@@ -1,0 +1,290 @@
+"""Supervise: spawn children, notice their deaths at once, know exactly which row each one ran, and put new ones in place."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from shardrun.coordinator import endings, reports, route, settle
+from shardrun.coordinator.child import Child, State, spawn
+from shardrun.coordinator.replica import Life, Replica, log
+from shardrun.coordinator.service import Lane, Service
+from shardrun.db.store import Verb
+from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError, UsageProblem
+from shardrun.policy import restarts
+from shardrun.policy.leases import Held
+
+SETTLED_WORDS = 0.02
+"""Seconds after which what a still child has written is seen by this process on every CPU (R7)."""
+
+QUIET = 0.05
+"""Seconds between looks at children that may have finished rows without ringing. Larger: an ack may wait longer behind a
+slow row. Smaller: more wake-ups while there is work."""
+
+CLOSE_WITHIN = 5.0
+"""Seconds that a child with idle lanes has for its exit before it is killed."""
+
+
+def start(replica: Replica) -> None:
+    """Spawn every child and build the subscriptions' lanes on them."""
+    for index in range(len(replica.spec.lanes)):
+        replica.children.append(_spawn(replica, index))
+        replica.fruitless.append(0)
+    for index, child in enumerate(replica.children):
+        for local, number in enumerate(replica.spec.lanes[index]):
+            service = replica.services[number]
+            lane = Lane(service, child, local)
+            service.lanes.append(lane)
+            child.lanes.append(lane)
+
+
+def _spawn(replica: Replica, index: int) -> Child:
+    child = spawn(index, replica.spec, f"{replica.spec.part} child {index + 1}", replica.events)
+    replica.events.watch(child.reports.reader_doorbell, lambda: _reported(replica, child))
+    replica.events.watch(child.pidfd, lambda: _died(replica, child))
+    return child
+
+
+def _reported(replica: Replica, child: Child) -> None:
+    was = child.state
+    reports.take(replica, child, child.receive())
+    if was is State.STARTING and child.is_ready:
+        _ready(replica, child)
+
+
+def look_at_quiet(replica: Replica) -> None:
+    """While rows are with children, read now and then what they have written without ringing.
+
+    A report may stand behind a row that runs for long. The mark is read at one look and the bytes at the next, so that
+    every CPU has seen them.
+    """
+    if replica.looking or not any(child.handed for child in replica.children):
+        return
+    replica.looking = True
+    replica.later(QUIET, lambda: _look(replica))
+
+
+def _look(replica: Replica) -> None:
+    replica.looking = False
+    for child in replica.children:
+        if child.state in (State.READY, State.RECALLED) and child.has_unpublished():
+            reports.take(replica, child, child.receive_to_mark())
+
+
+def _ready(replica: Replica, child: Child) -> None:
+    if child is replica.incoming:
+        recall(replica, [replica.children[child.index]])
+    elif replica.life is Life.STARTING and all(each.is_ready for each in replica.children):
+        replica.life = Life.SERVING
+        log.info("ready")
+
+
+def _died(replica: Replica, child: Child) -> None:
+    """Drain what it had reported, then blame what it ran: nothing else of its rows has begun (R7)."""
+    code = child.process.wait()
+    closing = child.state is State.CLOSING
+    reports.take(replica, child, child.receive_to_mark())
+    blamed = [child.handed[no] for no in child.running() if no in child.handed]
+    child.state = State.DEAD
+    cause = describe(code)
+    if child.failure is not None:
+        _could_not_import(replica, child)
+    elif not closing and not replica.interrupted:
+        _log_death(child, cause, blamed)
+    _end_sessions(replica, child, lambda: _bury(replica, child, blamed, cause))
+    _replace(replica, child, closing)
+    child.release()
+
+
+def _log_death(child: Child, cause: str, blamed: list[Held]) -> None:
+    for held in blamed:
+        service: Service = held.lane.service
+        of = f" of {service.subscription.max_attempts}" if service.subscription.max_attempts else ""
+        log.error(
+            "child %d (pid %d) died: %s. Row %s of %s spends attempt %d%s; %d rows go on in a new child",
+            child.index + 1, child.pid, cause, held.id, service.name, held.attempt, of, len(child.handed) - len(blamed),
+        )  # fmt: skip
+    if not blamed:
+        log.error("child %d (pid %d) died: %s. It ran no row", child.index + 1, child.pid, cause)
+
+
+def _could_not_import(replica: Replica, child: Child) -> None:
+    if replica.life is Life.STARTING:
+        replica.failure = UsageProblem(child.failure or "")
+    else:
+        log.error("child %d could not load the handlers: %s", child.index + 1, child.failure)
+
+
+def _end_sessions(replica: Replica, child: Child, then: Callable[[], None]) -> None:
+    """End the SQL that outlives the child, and wait until it is gone, before its rows run again (R4)."""
+    if not child.sessions:
+        then()
+        return
+    replica.burying.add(child)
+
+    def done(result: ShardrunError | None) -> None:
+        if isinstance(result, ShardrunError):
+            if isinstance(result, ConnectionLost | DatabaseUnreachable):
+                replica.connection_lost(result)
+            replica.later(restarts.FIRST, lambda: replica.threads.submit(work, done, urgent=True))
+            return
+        replica.burying.discard(child)
+        then()
+
+    def work(connection: object) -> None:
+        replica.database.end_sessions(connection, child.sessions, child.part)
+
+    replica.threads.submit(work, done, urgent=True)
+
+
+def _bury(replica: Replica, child: Child, blamed: list[Held], cause: str) -> None:
+    """Put the dead child's rows back in front of their lanes, in order; what it ran spends an attempt first."""
+    handed, child.handed = child.handed, {}
+    child.alone = None
+    for held in handed.values():
+        held.lane.handed -= 1
+    for held in handed.values():
+        if held in blamed:
+            held.alone = len(blamed) > 1
+            _spend(replica, held.lane.service, held, cause)
+        else:
+            reports.unstarted(held.lane.service, held)
+
+
+def _spend(replica: Replica, service: Service, held: Held, cause: str) -> None:
+    """Let the row that a child died of spend its attempt; ending handlers on a stop spends none."""
+    ended = endings.crashed(service, held, cause)
+    is_counted = service.subscription.queue.attempt is not None
+    if replica.interrupted or (ended.verb is Verb.RECOUNT and not is_counted):
+        reports.unstarted(service, held)
+        return
+    if ended.verb is Verb.RECOUNT:
+        route.put_back(service, held)  # at the head of its line, which goes on when the attempt is written
+    settle.end(service, ended)
+
+
+def _replace(replica: Replica, child: Child, closing: bool) -> None:
+    if child is replica.incoming:
+        replica.incoming = None
+        replica.to_replace.clear()
+        return
+    if replica.life not in (Life.STARTING, Life.SERVING) or replica.failure:
+        return
+    if replica.incoming is not None and replica.incoming.index == child.index:
+        _put_in_place(replica, replica.incoming)
+        replica.incoming = None
+        replace_next(replica)
+        return
+    fruitless = 0 if child.finished or closing else replica.fruitless[child.index] + 1
+    replica.fruitless[child.index] = fruitless
+    replica.later(restarts.delay(fruitless), lambda: _respawn(replica, child.index))
+
+
+def _respawn(replica: Replica, index: int) -> None:
+    if replica.life in (Life.STARTING, Life.SERVING):
+        _put_in_place(replica, _spawn(replica, index))
+
+
+def _put_in_place(replica: Replica, child: Child) -> None:
+    before = replica.children[child.index]
+    child.lanes = before.lanes
+    for lane in child.lanes:
+        lane.child = child
+    replica.children[child.index] = child
+
+
+def replace_all(replica: Replica) -> None:
+    """Replace the children one by one with fresh code (SIGHUP); each new one imports before the old one is recalled."""
+    replica.to_replace = list(range(len(replica.children)))
+    log.info("replacing %d children one by one", len(replica.to_replace))
+    if replica.incoming is None:
+        replace_next(replica)
+
+
+def replace_next(replica: Replica) -> None:
+    """Start the next replacement, if one is wanted."""
+    if replica.to_replace and replica.life is Life.SERVING:
+        replica.incoming = _spawn(replica, replica.to_replace.pop(0))
+
+
+def recall(replica: Replica, children: Iterable[Child]) -> None:
+    """Let children start no more rows, and take back what they have not started."""
+    for child in [child for child in children if child.is_ready]:
+        child.recall()
+        replica.later(SETTLED_WORDS, partial(_take_back, replica, child))
+
+
+def _take_back(replica: Replica, child: Child) -> None:
+    """Take back what a recalled child has not started: it looks at the stop word after it has named the row it starts."""
+    if child.state is not State.RECALLED:
+        return
+    running = set(child.running())  # read before the reports: a row that has ended since is among them
+    reports.take(replica, child, child.receive_to_mark())
+    unstarted = [no for no in child.handed if no not in running]
+    for no in unstarted:
+        held = child.handed.pop(no)
+        held.lane.handed -= 1
+        reports.unstarted(held.lane.service, held)
+    if unstarted:
+        log.info("child %d: %d rows taken back, %d still run", child.index + 1, len(unstarted), len(child.handed))
+
+
+def close_idle(replica: Replica) -> None:
+    """Ask recalled children whose rows have ended to exit."""
+    for child in replica.children:
+        if child.state is State.RECALLED and not child.handed:
+            close(replica, child)
+
+
+def close(replica: Replica, child: Child) -> None:
+    """Ask a child to exit, and kill it when it does not."""
+    child.ask_to_close()
+    replica.later(CLOSE_WITHIN, lambda: kill(child))
+
+
+def close_all(replica: Replica) -> None:
+    """Ask every child to exit; those that still import are ended."""
+    for child in _living(replica):
+        if child.state is State.STARTING:
+            kill(child)
+        elif child.state is not State.CLOSING:
+            close(replica, child)
+
+
+def kill(child: Child) -> None:
+    """End a child at once; its death is noticed like any other."""
+    if child.state is not State.DEAD:
+        child.process.kill()
+
+
+def kill_all(replica: Replica) -> None:
+    """End every child at once."""
+    for child in _living(replica):
+        kill(child)
+
+
+def reap_all(replica: Replica) -> None:
+    """End and collect whatever child is left, when the loop has ended by a failure of its own."""
+    for child in _living(replica):
+        child.process.kill()
+        child.process.wait()
+
+
+def all_dead(replica: Replica) -> bool:
+    """Tell whether no child is left."""
+    return not _living(replica)
+
+
+def _living(replica: Replica) -> list[Child]:
+    children = [*replica.children, replica.incoming] if replica.incoming else replica.children
+    return [child for child in children if child.state is not State.DEAD]
+
+
+def describe(code: int) -> str:
+    """Say how a process ended: `killed by signal 9 (SIGKILL), likely out of memory`, `exit code 3`."""
+    if code >= 0:
+        return f"exit code {code}"
+    name = signal.Signals(-code).name if -code in list(signal.Signals) else "unknown"
+    hint = ", likely out of memory" if -code == signal.SIGKILL else ""
+    return f"killed by signal {-code} ({name}){hint}"
