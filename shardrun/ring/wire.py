@@ -22,7 +22,10 @@ from shardrun.ring.words import ACK
 Frame: TypeAlias = tuple[Any, ...]
 
 KEPT_BUFFER = 1 << 20
-"""Bytes. A packer that once held a larger frame is thrown away: one huge row must not occupy memory for ever."""
+"""Bytes. Buffers that have held more are thrown away, so that one huge row does not occupy memory for ever.
+
+Smaller: new buffers more often (some microseconds each). Larger: more memory for each child after a huge row.
+"""
 
 _TIMEDELTA = struct.Struct("<iii")
 
@@ -106,9 +109,13 @@ def _from_extension(code: int, data: bytes) -> object:
 class Frames:
     """Collects bytes as they come and gives out the frames that are complete; keeps the piece of one that is not."""
 
-    __slots__ = ("_unpacker",)
+    __slots__ = ("_fed", "_unpacker")
 
     def __init__(self) -> None:
+        self._renew()
+
+    def _renew(self) -> None:
+        self._fed = 0
         self._unpacker = msgpack.Unpacker(
             ext_hook=_from_extension, strict_map_key=False, unicode_errors="surrogatepass", max_buffer_size=0
         )
@@ -116,7 +123,11 @@ class Frames:
     def feed(self, data: bytes) -> list[Frame]:
         """Add bytes and return the frames that they complete, in order."""
         self._unpacker.feed(data)
-        return list(map(tuple, self._unpacker))
+        self._fed += len(data)
+        frames = list(map(tuple, self._unpacker))
+        if self._fed > KEPT_BUFFER and self._unpacker.tell() == self._fed:
+            self._renew()
+        return frames
 
 
 class _Packers(threading.local):
@@ -134,11 +145,13 @@ _packers = _Packers()
 
 
 def pack(frame: Frame) -> bytes:
-    """Turn a frame into bytes; raises `CannotCross` for a value of another type, or one nested 500 deep."""
+    """Turn a frame into bytes; raises `CannotCross` for a value of another type, or one nested too deep.
+
+    The keys of dicts must not be tuples: they would arrive as lists.
+    """
     try:
         data = _packers.pack(frame)
     except (TypeError, ValueError, OverflowError) as problem:
-        _packers.renew()
         raise CannotCross(str(problem)) from problem
     if len(data) > KEPT_BUFFER:
         _packers.renew()

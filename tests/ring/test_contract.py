@@ -54,6 +54,7 @@ def test_bytes_come_out_as_they_went_in(create: Create, steps: list[tuple[str, i
             assert step != "read to mark" or got == written
         writer.publish()
         assert read_all(reader) == counted(got, written - got)
+        assert writer.write(bytes(size)) == size
 
 
 def test_a_write_never_passes_the_reader(create: Create) -> None:
@@ -62,6 +63,7 @@ def test_a_write_never_passes_the_reader(create: Create) -> None:
         written = 0
         while taken := writer.write(counted(written, 1000)):
             written += taken
+        assert reader.words[MARK] == written
         writer.publish()
         assert reader.read(700) == counted(0, 700)
         while taken := writer.write(counted(written, 1000)):

@@ -150,10 +150,13 @@ def test_deep_nesting_crosses() -> None:
 
 
 def test_a_huge_frame_crosses_and_the_next_one_too() -> None:
-    """H1: a frame beyond the kept buffer is whole."""
-    body = b"x" * (3 * wire.KEPT_BUFFER)
-    assert crossed((1, body)) == (1, body)
-    assert crossed((2,)) == (2,)
+    """H1: buffers are renewed between frames only, wherever the stream is cut."""
+    sent = [(1, b"x" * (3 * wire.KEPT_BUFFER)), (2, "two"), (3, b"y" * wire.KEPT_BUFFER), (4,)]
+    stream = b"".join(map(wire.pack, sent))
+    frames = wire.Frames()
+    arrived = [frame for at in range(0, len(stream), 9973) for frame in frames.feed(stream[at : at + 9973])]
+    assert arrived == sent
+    assert frames.feed(wire.pack((5,))) == [(5,)]
 
 
 def test_lanes_pack_side_by_side() -> None:
