@@ -1,9 +1,13 @@
 """Work off rows of your own SQL tables on all cores, in order per key, within a connection limit."""
 
-from shardrun.boot import Summary, run
+from __future__ import annotations
+
+from typing import Any
+
 from shardrun.delivery import Delivery
 from shardrun.outcome import Ack, Answer, Backoff, BatchAnswer, DeadLetter, Drop, Outcome, Retry, Snooze
 from shardrun.queue import Queue
+from shardrun.summary import Summary
 
 __version__ = "0.1.0"
 
@@ -22,3 +26,13 @@ __all__ = [
     "Summary",
     "run",
 ]
+
+
+def run(*declared: object, **settings: Any) -> Summary:
+    """Be `shardrun start` from Python: serve queues, handlers or sources; keywords are the command's flags with `_`.
+
+    Stands under `if __name__ == "__main__":`, since children import the file. Raises `shardrun.errors.ShardrunError`.
+    """
+    from shardrun import boot  # children import this package and need none of it
+
+    return boot.run(*declared, **settings)

@@ -20,7 +20,6 @@ from shardrun.coordinator.service import Service
 from shardrun.coordinator.threads import DatabaseThreads
 from shardrun.coordinator.waiting import Events
 from shardrun.db.connect import database
-from shardrun.db.insert import Inserts
 from shardrun.db.store import Connection, Database, Store
 from shardrun.errors import DatabaseUnreachable, NotInThisVersion, Problems, ShardrunError, UsageProblem
 from shardrun.policy.budget import Budget, budget, pool_problem
@@ -28,31 +27,7 @@ from shardrun.policy.leases import LeaseBook
 from shardrun.policy.pacing import Pacing
 from shardrun.queue import Queue, Subscription
 from shardrun.registry import Declared
-
-Queue.writer = Inserts()
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a run did: rows by outcome, and seconds from the first claim to the end. `later` rows were not due yet."""
-
-    acked: int
-    retried: int
-    dropped: int
-    dead: int
-    lost: int
-    later: int
-    seconds: float
-    interrupted: bool = False
-
-    def __str__(self) -> str:
-        rows = self.acked + self.dropped + self.dead
-        rate = rows / self.seconds if self.seconds else 0.0
-        return (
-            f"{self.acked:,} acked, {self.retried:,} retried, {self.dropped:,} dropped, {self.dead:,} dead, "
-            f"{self.lost:,} lost, {self.later:,} later in {duration(self.seconds)} ({rate:,.0f} rows/s)"
-        )
-
+from shardrun.summary import Summary
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -228,12 +203,3 @@ def run(*declared: object, **settings: Any) -> Summary:
     found = registry.from_objects(declared)
     merged = config.load(settings, settings.pop("config", None), os.environ, os.getcwd())
     return start(open_all(merged, found))
-
-
-def duration(seconds: float) -> str:
-    """Write a time span as a person would: `2.1 s`, `4 min 2 s`, `1 h 5 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

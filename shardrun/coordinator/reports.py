@@ -44,7 +44,7 @@ def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
         if frame[1] == words.ACK:
             settle.end(service, Ended(held, Verb.ACK))
         else:
-            _take_outcome(replica, service, held, Report(*frame))
+            _take_outcome(service, held, Report(*frame))
     for service, rows, micros in spent.values():
         service.average = smoothed(service.average, micros / rows / 1e6)
         if service.full_lanes and service.has_room_again():
@@ -60,7 +60,7 @@ def unstarted(service: Service, held: Held) -> None:
         service.counts.lost += 1
 
 
-def _take_outcome(replica: Replica, service: Service, held: Held, report: Report) -> None:
+def _take_outcome(service: Service, held: Held, report: Report) -> None:
     if held.alone and report.code not in (words.FAILED, words.UNDECODABLE):
         held.attempt -= 1  # it was not this row that its child died of: it gets the attempt back (R7)
         held.alone = False
