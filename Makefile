@@ -35,7 +35,7 @@ types: .venv/.made-for-dev ## Check types, the tests' too
 	@$(BIN)/mypy
 
 contracts: .venv/.made-for-dev ## Check which module may import which
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 bench: .venv/.made-for-dev ## Measure rows per second on this machine
 	@$(BIN)/python -m scripts.servers
