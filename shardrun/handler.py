@@ -1,171 +1,236 @@
-"""Read a handler's signature: what it takes, whether it is async, how a body becomes its argument."""
+"""Check what was declared, as far as that needs no database; `plan` says how a handler is called (signature.py)."""
 
 from __future__ import annotations
 
-import inspect
-import os
-import typing
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, get_args
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from shardrun.decoding import CannotDecode, DoesNotFit, decoder
-from shardrun.delivery import Delivery
-from shardrun.errors import UsageProblem
-from shardrun.queue import Source, Subscription
+from shardrun.decoding import DoesNotFit
+from shardrun.errors import DeclarationProblem, NotInThisVersion, ShardrunError, UsageProblem
+from shardrun.outcome import Backoff, DeadLetter, Drop, Retry
+from shardrun.queue import ROLES, Queue, Subscription, seconds, split_name
+from shardrun.signature import Plan, check_signature, place, plan, subject
 
-__all__ = ["DoesNotFit", "Plan", "check_signature", "place", "plan", "subject"]
+__all__ = ["DoesNotFit", "Plan", "place", "plan", "problems", "subject", "warnings"]
 
-_BY_POSITION = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.VAR_POSITIONAL,
-)
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to call a handler: `function(decode(body))`, or `function(decode(body), delivery)` where it takes one.
-
-    `function` is the user's own unless its parameters stand in another order. `decode` raises `DoesNotFit`.
-    """
-
-    function: Callable[..., Any]
-    decode: Callable[[Any], Any]
-    takes_delivery: bool
-    is_async: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Parameter:
-    """A parameter with its annotation resolved; an annotation that names nothing known stays a str."""
-
-    name: str
-    kind: Any
-    annotation: Any
-    is_required: bool
-
-    @property
-    def is_delivery(self) -> bool:
-        """Tell whether it is annotated Delivery, also under TYPE_CHECKING, where the name cannot be resolved."""
-        if isinstance(self.annotation, str):
-            return self.annotation.strip("'\"").rpartition(".")[2] == "Delivery"
-        return self.annotation is Delivery or Delivery in get_args(self.annotation)
+def problems(subscriptions: Sequence[Subscription]) -> list[ShardrunError]:
+    """List everything that is wrong with these subscriptions, their queues and their handlers' signatures."""
+    found: list[ShardrunError] = []
+    for queue in {id(each.queue): each.queue for each in subscriptions}.values():
+        found += _of_queue(queue)
+    sound = [each for each in subscriptions if isinstance(each.queue.table, str)]
+    for subscription in sound:
+        for check in _CHECKS:
+            found += check(subscription)
+    return found + list(_same_rows(sound))
 
 
-def plan(subscription: Subscription, payload_kind: str | None) -> Plan:
-    """Work out how to call a subscription's handler; raises `UsageProblem` where its signature does not fit.
+def warnings(subscriptions: Sequence[Subscription]) -> list[str]:
+    """List what works and may not be meant, one sentence each."""
+    return [
+        f"{subject(each)}: workers={each.workers} runs the rows of one {each.queue.partition_key} side by side, in no order. "
+        f"For order by key use workers_by_key={each.workers}."
+        for each in subscriptions
+        if each.workers is not None and each.workers_by_key is None and each.queue.partition_key is not None
+    ]
 
-    `payload_kind` is "json", "text" or "binary" by the payload's column, None in row mode. A JSON column's body is its text.
-    """
-    parameters = _parameters(subscription)
-    body, delivery = _filled(subscription, parameters)
-    return Plan(
-        function=_in_order(subscription.function, parameters, body, delivery),
-        decode=_decode(subscription, body, payload_kind),
-        takes_delivery=delivery is not None,
-        is_async=inspect.iscoroutinefunction(subscription.function),
+
+def _of_queue(queue: Queue[Any]) -> Iterator[ShardrunError]:
+    where = f"queue {queue.name} ({place(queue.source)})"
+    if not isinstance(queue.table, str):
+        yield DeclarationProblem(f"{where}: {queue.table!r} is not the name of a table.")
+    for role in ROLES:
+        column = getattr(queue, role)
+        if column is None or (isinstance(column, str) and column):
+            continue
+        way_out = "One column must identify a row." if role == "id" else f"Leave {role}= out where there is no column."
+        yield DeclarationProblem(f"{where}: {role}={column!r} is not the name of one column. {way_out}")
+    for name, value in (
+        ("fifo", queue.fifo or None),
+        ("advisory_lock", queue.advisory_lock),
+        ("isolation", queue.isolation),
+        ("fetch", queue.fetch),
+    ):
+        if value is not None:
+            yield NotInThisVersion(where, f"{name}={value!r}")
+
+
+def _signature(each: Subscription) -> Iterator[ShardrunError]:
+    if each.batch is not None:  # a batch handler takes lists: refused as a whole
+        return
+    try:
+        check_signature(each)
+    except UsageProblem as problem:
+        yield problem
+
+
+def _later_versions(each: Subscription) -> Iterator[ShardrunError]:
+    for name, value, is_asked in (
+        ("batch", each.batch, each.batch is not None),
+        ("transactional", each.transactional, bool(each.transactional)),
+        ("timeout", each.timeout, each.timeout is not None),
+        ("key_scope", each.key_scope, each.key_scope == "cluster"),
+    ):
+        if is_asked:
+            yield NotInThisVersion(subject(each), f"{name}={value!r}")
+    if each.key_scope not in ("replica", "cluster"):
+        yield UsageProblem(f'{subject(each)}: key_scope={each.key_scope!r} is neither "replica" nor "cluster".')
+
+
+def _lanes(each: Subscription) -> Iterator[ShardrunError]:
+    for name in ("workers", "workers_by_key", "max_attempts"):
+        value = getattr(each, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            yield UsageProblem(f"{subject(each)}: {name}={value!r} is not a whole number of 1 or more.")
+    if each.workers is not None and each.workers_by_key is not None:
+        yield UsageProblem(
+            f"{subject(each)} asks for workers={each.workers} and workers_by_key={each.workers_by_key}. Choose workers_by_key "
+            "for order within a key, or workers."
+        )
+    if each.workers_by_key is not None and each.queue.partition_key is None:
+        yield DeclarationProblem(
+            f"{subject(each)} of queue {each.queue.name} asks for workers_by_key={each.workers_by_key}, but the queue names no "
+            f'partition_key. Add partition_key="<column>" to Queue(...), or use workers={each.workers_by_key}.'
+        )
+
+
+def _times(each: Subscription) -> Iterator[ShardrunError]:
+    for name in ("lease", "poll_interval"):
+        value = getattr(each, name)
+        if value is not None and not (_is_number(value) and value > 0):
+            yield UsageProblem(
+                f"{subject(each)}: {name}={value!r} is not a time: give seconds (more than 0) or a timedelta."
+            )
+
+
+def _retry(each: Subscription) -> Iterator[ShardrunError]:
+    rule = each.retry
+    if not isinstance(rule, Backoff):
+        if not callable(rule) or isinstance(rule, type):
+            yield UsageProblem(
+                f"{subject(each)}: retry={rule!r} is no retry rule: give Backoff(first=1, factor=2) or a function "
+                "(attempt, exception) -> seconds or an outcome."
+            )
+        return
+    bounds = {"first": (0, math.inf), "factor": (1, math.inf), "longest": (0, math.inf), "jitter": (0, 1)}
+    for name, (least, most) in bounds.items():
+        value = getattr(rule, name)
+        if not (_is_number(value) and least <= value <= most):
+            limit = f"{least} or more" if most == math.inf else f"{least} to {most}"
+            yield UsageProblem(f"{subject(each)}: Backoff({name}={value!r}) is not a number of {limit}.")
+
+
+def _decode_policy(each: Subscription) -> Iterator[ShardrunError]:
+    policy = each.on_decode_error
+    if policy is None:
+        return
+    if not isinstance(policy, Drop | Retry | DeadLetter):
+        yield UsageProblem(
+            f"{subject(each)}: on_decode_error={policy!r} is none of Drop(), Retry(after=60), DeadLetter()."
+        )
+    elif isinstance(policy, Retry) and policy.after is not None:
+        after = policy.after if isinstance(policy.after, bool) else seconds(policy.after)
+        if not (_is_number(after) and after >= 0):
+            yield UsageProblem(
+                f"{subject(each)}: on_decode_error=Retry(after={policy.after!r}) is no delay: give seconds (0 or more) or a "
+                "timedelta."
+            )
+    elif isinstance(policy, DeadLetter) and each.dead_letter is None and each.dead_letter_group is None:
+        yield DeclarationProblem(
+            f"{subject(each)} has on_decode_error=DeadLetter() and no dead letters. {_add_dead_letter(each)}"
+        )
+
+
+def _dead_letters(each: Subscription) -> Iterator[ShardrunError]:
+    queue = each.queue
+    if each.max_attempts is not None and each.dead_letter is None and each.dead_letter_group is None:
+        yield DeclarationProblem(
+            f"{subject(each)} has max_attempts={each.max_attempts} and nowhere to put a row after "
+            f"{_ordinal(each.max_attempts)}. {_add_dead_letter(each)}"
+        )
+    if each.max_attempts is not None and queue.attempt is None:
+        yield DeclarationProblem(
+            f"{subject(each)} has max_attempts={each.max_attempts} and queue {queue.name} has no column to count attempts in. "
+            'Add attempt="<column>" to Queue(...).'
+        )
+    if each.dead_letter is not None and each.dead_letter_group is not None:
+        yield UsageProblem(
+            f"{subject(each)} has dead_letter={each.dead_letter!r} and dead_letter_group={each.dead_letter_group!r}. Choose one."
+        )
+    if each.dead_letter is not None and _same_table(each.dead_letter, queue.table):
+        yield DeclarationProblem(
+            f"{subject(each)} would read its own dead letters: dead_letter={each.dead_letter!r} is the queue's own table. Name "
+            "another table, or use dead_letter_group= and group=."
+        )
+
+
+def _groups(each: Subscription) -> Iterator[ShardrunError]:
+    for name in ("group", "dead_letter_group"):
+        value = getattr(each, name)
+        if value is not None and each.queue.group is None:
+            yield DeclarationProblem(
+                f"{subject(each)} of queue {each.queue.name} asks for {name}={value!r}, but the queue names no group column. "
+                'Add group="<column>" to Queue(...).'
+            )
+    if each.dead_letter_group is None or each.group not in (None, each.dead_letter_group):
+        return
+    reads = "it takes every group" if each.group is None else "that is the group it takes"
+    yield DeclarationProblem(
+        f"{subject(each)} would read its own dead letters: dead_letter_group={each.dead_letter_group!r}, and {reads}. Give it "
+        "a group= of its own."
     )
 
 
-def check_signature(subscription: Subscription) -> None:
-    """Raise `UsageProblem` for whatever `plan` would refuse, without knowing the database."""
-    plan(subscription, None if subscription.queue.payload is None else "text")
+def _same_rows(subscriptions: Sequence[Subscription]) -> Iterator[ShardrunError]:
+    """Find handlers that take each other's rows, also through two declarations of one table."""
+    tables: dict[tuple[str, ...], list[Subscription]] = {}
+    for each in subscriptions:
+        tables.setdefault(tuple(split_name(each.queue.table)), []).append(each)
+    for sharing in tables.values():
+        groups = [each.group for each in sharing]
+        clashing = sharing if None in groups else [each for each in sharing if groups.count(each.group) > 1]
+        if len(clashing) > 1:
+            *names, last = (f"{each.name} ({place(each.source)})" for each in clashing)
+            count = "two" if len(clashing) == 2 else len(clashing)
+            yield DeclarationProblem(
+                f"queue {clashing[0].queue.name} has {count} handlers for the same rows: {', '.join(names)} and {last}. Give "
+                "each its group=, or make them one."
+            )
 
 
-def subject(subscription: Subscription) -> str:
-    """Name a handler and its place, as the first words of a message."""
-    return f"handler {subscription.name} ({place(subscription.source)})"
+_CHECKS: tuple[Callable[[Subscription], Iterator[ShardrunError]], ...] = (
+    _signature,
+    _later_versions,
+    _lanes,
+    _times,
+    _retry,
+    _decode_policy,
+    _dead_letters,
+    _groups,
+)
 
 
-def place(source: Source) -> str:
-    """Write where something was declared, `handlers.py:12`: from the working directory where it lies below."""
-    file = os.path.relpath(source.file) if source.file.startswith(os.getcwd() + os.sep) else source.file
-    return f"{file}:{source.line}"
+def _add_dead_letter(each: Subscription) -> str:
+    table = each.queue.table
+    name = f'{table[:-1]}_dead"' if table.endswith('"') else f"{table}_dead"
+    return f'Add dead_letter={_quoted(name)} (shardrun ddl prints that table) or dead_letter_group="dead".'
 
 
-def _parameters(subscription: Subscription) -> list[_Parameter]:
-    function, who = subscription.function, subject(subscription)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise UsageProblem(f"{who} is a generator, whose body would never run: a handler has no yield. Use return.")
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError) as error:
-        raise UsageProblem(f"{who} has no signature that Python can read ({error}). Wrap it in a def.") from error
-    inner = inspect.unwrap(function)
-    names = getattr(getattr(inner, "__func__", inner), "__globals__", {})
-    return [_Parameter(each.name, each.kind, _resolved(each, names), each.default is each.empty) for each in parameters]
+def _quoted(name: str) -> str:
+    return f"'{name}'" if '"' in name else f'"{name}"'
 
 
-def _resolved(parameter: inspect.Parameter, names: dict[str, Any]) -> Any:
-    """Evaluate a postponed annotation in the handler's own module, or leave it as it is written."""
-    if parameter.annotation is parameter.empty:
-        return Any
-    holder = SimpleNamespace(__annotations__={"it": parameter.annotation})
-    try:
-        return typing.get_type_hints(holder, globalns=names)["it"]
-    except Exception:  # evaluating runs the user's own expressions; the caller says what could not be resolved
-        return parameter.annotation
+def _ordinal(number: int) -> str:
+    return f"the {_ORDINALS[number - 1]}" if number in range(1, len(_ORDINALS) + 1) else f"attempt {number}"
 
 
-def _filled(
-    subscription: Subscription, parameters: Sequence[_Parameter]
-) -> tuple[_Parameter | None, _Parameter | None]:
-    """Find the parameters that take the body and the delivery; raises `UsageProblem` where nothing fills another."""
-    who, what = subject(subscription), _body_of(subscription)
-    deliveries = [each for each in parameters if each.is_delivery]
-    others = [each for each in parameters if not each.is_delivery and each.kind is not inspect.Parameter.VAR_KEYWORD]
-    body = others[0] if others else None
-    if len(deliveries) > 1:
-        names = " and ".join(each.name for each in deliveries)
-        raise UsageProblem(f"{who} takes the delivery more than once ({names}). Leave one.")
-    if body is None and not deliveries:
-        raise UsageProblem(f"{who} takes nothing: give it a parameter for {what}.")
-    unfilled = [each.name for each in others[1:] if each.is_required and each.kind not in _VARIADIC]
-    if unfilled:
-        raise UsageProblem(
-            f"{who} has parameters that nothing fills: {', '.join(unfilled)}. The first takes {what}, one annotated Delivery "
-            "takes the delivery; give each other one a default."
-        )
-    return body, deliveries[0] if deliveries else None
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (isinstance(value, float) and math.isfinite(value))
 
 
-def _in_order(
-    function: Callable[..., Any], parameters: Sequence[_Parameter], body: _Parameter | None, delivery: _Parameter | None
-) -> Callable[..., Any]:
-    """Adapt a handler to be called with the body first and the delivery second, by position."""
-    wanted = [each for each in (body, delivery) if each is not None]
-    leading: list[_Parameter] = []
-    for parameter in parameters:
-        if parameter not in wanted or parameter.kind not in _BY_POSITION:
-            break
-        leading.append(parameter)
-    if body is not None and leading == wanted:
-        return function
-    order = [(body, delivery).index(each) for each in leading]
-    named = [(each.name, (body, delivery).index(each)) for each in wanted if each not in leading]
-
-    def call(*given: Any) -> Any:
-        return function(*[given[place] for place in order], **{name: given[place] for name, place in named})
-
-    return call
-
-
-def _decode(subscription: Subscription, body: _Parameter | None, payload_kind: str | None) -> Callable[[Any], Any]:
-    if body is None:
-        return lambda _stored: None
-    if isinstance(body.annotation, str):
-        raise UsageProblem(
-            f"{subject(subscription)}: the annotation {body.annotation} of {body.name} names nothing that exists when the "
-            "module runs. Import it at the module's top, outside TYPE_CHECKING."
-        )
-    try:
-        return decoder(body.annotation, payload_kind)
-    except CannotDecode as error:
-        raise UsageProblem(f"{subject(subscription)}: {body.name}: {error}.") from error
-
-
-def _body_of(subscription: Subscription) -> str:
-    return "the row" if subscription.queue.payload is None else "the payload"
+def _same_table(first: Any, second: str) -> bool:
+    return isinstance(first, str) and split_name(first) == split_name(second)
