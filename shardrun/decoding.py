@@ -25,6 +25,9 @@ import msgspec
 PayloadKind = Literal["json", "text", "binary"]
 Decode = Callable[[Any], Any]
 
+_TEXT = (str, bytes, bytearray, memoryview)
+_NO_ROW = (str, bytes, bytearray, int, float, bool, list, tuple, set, frozenset)
+
 LONGEST_COMPLAINT = 500
 """Characters of what a decoder says. Larger: a pydantic model's whole list of errors. Smaller: the first is cut."""
 
@@ -44,60 +47,50 @@ def decoder(annotation: Any, kind: str | None) -> Decode:
     """
     optional, wanted = _without_none(annotation)
     what, name = ("the row" if kind is None else "the payload"), _name(wanted)
-    inner = _row_decoder(wanted, name) if kind is None else _payload_decoder(wanted, kind)
-    nothing_fits = optional or wanted is Any
+    read = _row_decoder(wanted, name) if kind is None else _payload_decoder(wanted, kind)
 
     def decode(body: Any) -> Any:
-        if body is None:
-            if nothing_fits:
-                return None
-            raise DoesNotFit(f"{what} does not fit {name}: it is NULL")
         try:
-            return inner(body)
+            return read(body)
         except Exception as error:  # also whatever a user's __post_init__ raises: the body is at fault, not the handler
-            raise DoesNotFit(f"{what} does not fit {name}: {_complaint(error)}") from error
+            return other_than_text(body, error)
+
+    def other_than_text(body: Any, error: Exception) -> Any:
+        if body is None or (optional and _is_null(body)):
+            if optional or wanted is Any:
+                return None
+            raise DoesNotFit(f"{what} does not fit {name}: it is NULL") from None
+        if kind is not None and not isinstance(body, _TEXT):
+            try:
+                return msgspec.convert(body, wanted, strict=True, dec_hook=_from_row)
+            except Exception as second:  # as above
+                error = second
+        raise DoesNotFit(f"{what} does not fit {name}: {_complaint(error)}") from error
 
     return decode
 
 
 def _payload_decoder(wanted: Any, kind: str) -> Decode:
-    if wanted is Any:
-        return {"json": _json(Any), "text": _text}.get(kind, _binary)
-    if wanted is str:
+    if wanted is str or (wanted is Any and kind == "text"):
         return _text
-    if wanted is bytes:
+    if wanted is bytes or (wanted is Any and kind == "binary"):
         return _binary
-    return _json(wanted)
+    _check(wanted, _name(wanted))
+    if _is_model(wanted):
+        return lambda body: wanted.model_validate_json(body, strict=True)
+    return msgspec.json.Decoder(wanted, strict=True, dec_hook=_from_json).decode
 
 
 def _row_decoder(wanted: Any, name: str) -> Decode:
     if wanted is Any or wanted is dict or get_origin(wanted) is dict:
         return _as_it_is
-    if wanted in (str, bytes, bytearray, int, float, bool, list, tuple, set) or get_origin(wanted) in (
-        list,
-        tuple,
-        set,
-    ):
+    if wanted in _NO_ROW or get_origin(wanted) in _NO_ROW:
         raise CannotDecode(
             f"{name} cannot hold a row: the queue names no payload column, so the handler takes the row itself. "
             "Name a payload= in Queue(...), or take a dict, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
         )
     _check(wanted, name)
-    return lambda body: msgspec.convert(body, wanted, strict=True, dec_hook=_from_row)
-
-
-def _json(wanted: Any) -> Decode:
-    _check(wanted, _name(wanted))
-    if _is_model(wanted):
-        return lambda body: wanted.model_validate_json(body, strict=True)
-    read = msgspec.json.Decoder(wanted, strict=True, dec_hook=_from_json).decode
-
-    def decode(body: Any) -> Any:
-        if isinstance(body, str | bytes | bytearray | memoryview):
-            return read(body)
-        return msgspec.convert(body, wanted, strict=True, dec_hook=_from_row)
-
-    return decode
+    return lambda row: msgspec.convert(row, wanted, strict=True, dec_hook=_from_row)
 
 
 def _check(wanted: Any, name: str) -> None:
@@ -132,14 +125,23 @@ def _from_row(wanted: Any, value: Any) -> Any:
     return wanted.model_validate(value, strict=True)
 
 
-def _text(body: Any) -> Any:
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body).decode()
-    return msgspec.convert(body, str)
+def _text(body: Any) -> str:
+    return body if isinstance(body, str) else bytes(_stored(body)).decode()
 
 
 def _binary(body: Any) -> bytes:
-    return body.encode() if isinstance(body, str) else msgspec.convert(body, bytes)
+    return body.encode() if isinstance(body, str) else bytes(_stored(body))
+
+
+def _stored(body: Any) -> Any:
+    """Pass on what is bytes already; anything else is read by type, not as bytes of itself (bytes(3) is three NULs)."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return body
+    raise TypeError(f"Expected bytes, got {type(body).__name__}")
+
+
+def _is_null(body: Any) -> bool:
+    return isinstance(body, _TEXT) and _binary(body).strip() == b"null"
 
 
 def _as_it_is(body: Any) -> Any:
