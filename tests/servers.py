@@ -31,6 +31,10 @@ PASSWORD = "never-shown-7f3a"
 ADMIN_NAME = "tests-admin"
 """The application_name of the tests' own sessions, which `sessions()` leaves out."""
 
+FAR_FROM_UTC = "Asia/Kolkata"
+ZONE = FAR_FROM_UTC if Path("/usr/share/zoneinfo", FAR_FROM_UTC).exists() else "UTC"
+"""Far from UTC and from whole hours, to find code that takes local time for UTC; UTC where no zones are installed."""
+
 OPTIONS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -39,7 +43,7 @@ OPTIONS = {
     "shared_buffers": "64MB",
     "max_connections": "100",
     "dynamic_shared_memory_type": "mmap",  # a killed server then leaves nothing in /dev/shm
-    "timezone": "<+0530>-05:30",  # far from UTC and from whole hours, to find code that takes local time for UTC
+    "timezone": ZONE,
     "log_min_messages": "warning",
     "lc_messages": "C",
 }
