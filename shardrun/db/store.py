@@ -1,8 +1,9 @@
 """The verbs of a row's journey, over rows: what the coordinator asks of any database.
 
-A `Database` opens connections and reads the catalogue; a `Store` speaks for one subscription. Both are used from several
-threads, one connection per thread at a time. Every method raises `ConnectionLost` when the connection broke (what was under
-way is in doubt), `Conflict` when nothing was done and a repeat may succeed, and `StatementFailed` when it never will.
+A `Database` opens connections and reads the catalogue; a `Store` speaks for one subscription. Both are used from
+several threads, one connection per thread at a time. Every method raises `ConnectionLost` when the connection broke
+(what was under way is in doubt), `Conflict` when nothing was done and a repeat may succeed, and `StatementFailed` when
+it never will.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class Claimed(NamedTuple):
     attempt: int  # attempts begun, this one included; 1 where the queue has no attempt column
     expired: bool  # taken from a lease that had run out: its holder may have died before the row began
     key: Any
-    lane_key: Any  # the key as the database compares it: equal keys have equal lane keys
+    lane_key: Any  # str, int, float or bytes, equal exactly where the database calls keys equal; None if not by key
     group: str | None
-    headers: Any
-    body: Any  # the payload's stored value, or in row mode a dict of all columns
+    headers: Any  # the stored value; JSON as its text
+    body: Any  # the payload's stored value, JSON as its text; or in row mode a dict of all columns
 
 
 class Verb(enum.Enum):
@@ -60,8 +61,11 @@ class Settlement(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """How an extension went: the ids that carry the new token now, and those that someone else's transaction keeps locked
-    (they still carry the old one; ask again). All others are lost."""
+    """How an extension went: the ids that carry the new token now, and those that still carry the old one.
+
+    The latter are kept locked by someone else's transaction, or the database's clock stepped back: ask again. All
+    others are lost.
+    """
 
     extended: Sequence[Any]
     busy: Sequence[Any]
@@ -79,6 +83,10 @@ class Backlog:
 class Store(Protocol):
     """The statements of one subscription, built once."""
 
+    @property
+    def payload_kind(self) -> str | None:
+        """Say what `Claimed.body` is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
+
     def prepare(self, connection: Connection) -> None:
         """Have the server prepare every statement that will be run; raises `DeclarationProblem`."""
 
@@ -94,7 +102,7 @@ class Store(Protocol):
     def settle(self, connection: Connection, settlements: Sequence[Settlement], repeated: bool = False) -> set[Any]:
         """Write settlements in one transaction; returns the ids of those that took effect (the others are lost).
 
-        `repeated` says that the same settlements may have been committed before: those then count as having taken effect.
+        `repeated` says that the same settlements may have been committed before: those then count as effective.
         """
 
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
@@ -111,13 +119,16 @@ class Database(Protocol):
         """Name the database for the banner, without any secret: `PostgreSQL 15.18 at localhost/app`."""
 
     def connect(self, part: str) -> Connection:
-        """Open the coordinator's own connection; `part` names replica and part to the server. Raises `DatabaseUnreachable`."""
+        """Open the coordinator's own connection; `part` names replica and part to the server.
+
+        Raises `DatabaseUnreachable`.
+        """
 
     def connect_child(self, part: str) -> Connection:
         """Open a connection to lend to handlers: the driver's defaults, no transaction open."""
 
     def is_usable(self, connection: Connection) -> bool:
-        """Tell, at the price of one round trip at most, whether a connection still works; it is left with no transaction."""
+        """Tell, in one round trip at most, whether a connection still works; it is left with no transaction."""
 
     def reset(self, connection: Connection) -> bool:
         """Undo what a handler may have left on a lent connection; False means that it must be closed instead."""
@@ -135,13 +146,18 @@ class Database(Protocol):
         """Close quietly, also when it is broken."""
 
     def store(self, connection: Connection, subscription: Subscription) -> Store:
-        """Build a subscription's statements; raises `Problems` or `DeclarationProblem` where table and declaration do not fit."""
+        """Build a subscription's statements; raises `Problems` where table and declaration do not fit."""
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
         """List what would work badly, one sentence each, with the way out (a claim without an index)."""
 
-    def ddl(self, queue: Queue[Any], subscriptions: Sequence[Subscription]) -> list[str]:
-        """Write the CREATE statements of a queue, its claim indexes and its dead letters, each safe to run where it exists."""
+    def ddl(
+        self, queue: Queue[Any], subscriptions: Sequence[Subscription], connection: Connection | None = None
+    ) -> list[str]:
+        """Write the CREATE statements of a queue, its claim indexes and its dead letters, each safe to run again.
+
+        With a connection, what is there already is left out, and dead letters copy the columns of the real table.
+        """
 
     def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
         """Read the server's own limit of connections and how many are in use, or None where there is none."""

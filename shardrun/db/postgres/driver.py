@@ -1,0 +1,203 @@
+"""Speak psycopg: open connections, run prepared statements, give its errors their names here, spell lists of ids."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.adapt import Buffer
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.types import datetime as times
+
+from shardrun.db.statement import Statement
+from shardrun.db.table import Column
+from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFailed
+
+Connection = psycopg.Connection[Any]
+Step = tuple[Statement, Mapping[str, Any]]
+
+# Whatever the DSN does not say itself. Larger: a dead network is noticed later; smaller: a slow one is taken for dead.
+CONNECT = {
+    "connect_timeout": "10",  # seconds
+    "keepalives_idle": "10",  # seconds
+    "keepalives_interval": "5",  # seconds
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",  # milliseconds
+}
+
+# The plans of a queue's statements are made when the table may be empty, and kept while it fills: they must go by index.
+# jit follows from that: a discouraged plan looks so dear that the server would compile it.
+COORDINATOR = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "default_transaction_isolation": "read committed",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
+    "jit": "off",
+}
+
+PASSING = ("40", "53", "55")
+"""Classes of SQLSTATE that a repeat may get past: conflicts, resources, objects in use."""
+
+BROKEN = ("08", "25006", "57P")
+"""SQLSTATEs after which another connection is wanted: broken, on a standby, or ended by an administrator."""
+
+NAME_BYTES = 63
+"""What the server keeps of an application_name."""
+
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
+
+def settings(dsn: str) -> dict[str, Any]:
+    """Read a DSN into libpq's settings; raises psycopg.ProgrammingError, whose text may hold the password."""
+    return conninfo_to_dict(dsn)
+
+
+def connect(dsn: str, part: str, autocommit: bool) -> Connection:
+    """Open a connection under an application_name of ours."""
+    given = settings(dsn)
+    missing = {name: value for name, value in CONNECT.items() if name not in given}
+    target = make_conninfo(dsn, application_name=application_name(part), **missing)
+    return psycopg.connect(target, autocommit=autocommit)
+
+
+def application_name(part: str) -> str:
+    """Fit a part's name into what the server keeps; its end tells the parts of one replica apart."""
+    name = part.encode("ascii", "replace").decode()
+    return name if len(name) <= NAME_BYTES else f"{name[:38]}~{name[-24:]}"
+
+
+def make_ours(connection: Connection) -> None:
+    """Set the session up for the coordinator: UTC, plans by index, times beyond Python's as text."""
+    calls = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in COORDINATOR.items())
+    connection.execute(f"select {calls}")
+    connection.prepared_max = 10_000  # statements; smaller would throw out those of a coordinator with many handlers
+    for oid, loader in FORGIVING.items():
+        connection.adapters.register_loader(oid, loader)
+
+
+def run(connection: Connection, statement: Statement, values: Mapping[str, Any]) -> psycopg.Cursor[Any]:
+    """Run one prepared statement in a transaction of its own: one round trip."""
+    with naming_errors(connection):
+        return connection.execute(statement.text, values, prepare=True)
+
+
+def run_all(connection: Connection, steps: Sequence[Step]) -> list[psycopg.Cursor[Any]]:
+    """Run prepared statements in one transaction and one round trip; all of them, or an error and none."""
+    if len(steps) == 1:
+        return [run(connection, *steps[0])]
+    failure: psycopg.Error | None = None
+    cursors: list[psycopg.Cursor[Any]] = []
+    with naming_errors(connection):
+        with connection.pipeline() as pipeline:
+            # An error is kept until the pipeline has ended well: psycopg cannot leave one that it must also drain.
+            try:
+                connection.execute("begin", prepare=True)
+                cursors = [connection.execute(statement.text, values, prepare=True) for statement, values in steps]
+                connection.execute("commit", prepare=True)
+                pipeline.sync()
+            except psycopg.Error as error:
+                failure = error
+        if failure is not None:
+            raise failure
+    return cursors
+
+
+@contextmanager
+def naming_errors(connection: Connection) -> Iterator[None]:
+    """Turn the driver's errors into shardrun's, and leave no transaction open behind one."""
+    try:
+        yield
+    except psycopg.Error as error:
+        named = name_error(error, connection)
+        if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
+            _roll_back(connection)
+        raise named from error
+
+
+def name_error(error: psycopg.Error, connection: Connection) -> ShardrunError:
+    """Say what an error means for the row: in doubt, try again, or never."""
+    state = error.sqlstate or ""
+    text = first_line(error)
+    if connection.closed or state.startswith(BROKEN):
+        return ConnectionLost(f"the connection to PostgreSQL was lost: {text}")
+    if state.startswith(PASSING) or state == "57014":
+        return Conflict(f"PostgreSQL refused for now: {text}")
+    if isinstance(error, psycopg.OperationalError) and not state:
+        return ConnectionLost(f"the connection to PostgreSQL was lost: {text}")
+    return StatementFailed(f"PostgreSQL refused: {text}")
+
+
+def first_line(error: psycopg.Error) -> str:
+    """Take the message's own line, without the statement that the server quotes after it."""
+    return (error.diag.message_primary or str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.rollback()
+    except psycopg.Error:
+        connection.close()
+
+
+def array_of(column: Column) -> Callable[[Iterable[Any]], str]:
+    """Choose how values of a column are spelt as an array: text, which the driver passes on as it is."""
+    if column.kind in ("int", "float", "numeric", "uuid", "bool"):
+        return _plain_array
+    return _binary_array if column.kind == "binary" else _quoted_array
+
+
+def _plain_array(values: Iterable[Any]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def _quoted_array(values: Iterable[Any]) -> str:
+    quoted = (str(value).replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+
+
+def _binary_array(values: Iterable[bytes]) -> str:
+    return "{" + ",".join(f'"\\\\x{bytes(value).hex()}"' for value in values) + "}"
+
+
+class _ForgivingTimestamp(times.TimestampLoader):
+    """Load a timestamp that Python cannot hold (infinity, before Christ) as its text, so that its row still arrives."""
+
+    def load(self, data: Buffer) -> Any:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return bytes(data).decode()
+
+
+class _ForgivingTimestamptz(times.TimestamptzLoader):
+    """As above, with zone."""
+
+    def load(self, data: Buffer) -> Any:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return bytes(data).decode()
+
+
+class _ForgivingDate(times.DateLoader):
+    """As above, for dates."""
+
+    def load(self, data: Buffer) -> Any:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return bytes(data).decode()
+
+
+FORGIVING: dict[str, type[Any]] = {
+    "timestamp": _ForgivingTimestamp,
+    "timestamptz": _ForgivingTimestamptz,
+    "date": _ForgivingDate,
+}

@@ -1,0 +1,254 @@
+"""Speak to a PostgreSQL server: connections, sessions, and whether a queue's table fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any
+
+import psycopg
+from psycopg.pq import ExecStatus, TransactionStatus
+
+from shardrun.db import check
+from shardrun.db.postgres import catalogue, ddl, driver, sql
+from shardrun.db.postgres.driver import Connection
+from shardrun.db.postgres.store import PostgresStore
+from shardrun.db.table import Table, lay
+from shardrun.errors import (
+    Conflict,
+    DatabaseUnreachable,
+    NotInThisVersion,
+    Problems,
+    ShardrunError,
+    Unsupported,
+    UsageProblem,
+)
+from shardrun.queue import Queue, Subscription
+
+OLDEST = 120000
+"""PostgreSQL 12, as the server numbers it."""
+
+GONE_SECONDS = 10.0
+"""How long an ended session may take to go. Larger: a stuck one holds up its child's rows; smaller: a busy server is
+given up on."""
+
+CHECK_INTERVAL = "500ms"
+"""How often the server looks, while a child's statement runs, whether the child still lives. Smaller costs more looks."""
+
+ATTRIBUTES = (
+    "autocommit",
+    "isolation_level",
+    "read_only",
+    "deferrable",
+    "row_factory",
+    "cursor_factory",
+    "prepare_threshold",
+)
+"""What a handler may have set on a lent connection without a word to the server."""
+
+
+class Postgres:
+    """One PostgreSQL database, as named by a DSN; `source` says where the DSN came from, for messages."""
+
+    one_writer = False
+
+    def __init__(self, dsn: str, source: str | None = None) -> None:
+        self._dsn = dsn
+        self._source = source
+        self._version = ""
+        try:
+            self._settings = driver.settings(dsn)
+        except psycopg.Error:
+            # libpq's own text repeats the part that it stumbled over, which may be the password.
+            said = f" (from {source})" if source else ""
+            raise UsageProblem(
+                f"the DSN{said} cannot be read as PostgreSQL's: postgresql://user:password@host:port/database?setting=value, "
+                f"where signs like @ / : % in a user or password are written as %40 %2F %3A %25."
+            ) from None
+
+    def describe(self) -> str:
+        """Name the database for people, without any secret: `PostgreSQL 15.18 at localhost/app`."""
+        return f"PostgreSQL{self._version} at {self._host}/{self._database}"
+
+    @property
+    def _host(self) -> str:
+        return str(self._settings.get("host") or self._settings.get("hostaddr") or "localhost")
+
+    @property
+    def _database(self) -> str:
+        return str(self._settings.get("dbname") or self._settings.get("user") or "")
+
+    def connect(self, part: str) -> Connection:
+        """Open the coordinator's own connection: autocommit, UTC. Raises `DatabaseUnreachable`."""
+        connection = self._connect(part, autocommit=True)
+        if connection.info.server_version < OLDEST:
+            connection.close()
+            raise Unsupported(f"{self.describe()} is too old: shardrun needs PostgreSQL 12 or newer.")
+        with driver.naming_errors(connection):
+            driver.make_ours(connection)
+        return connection
+
+    def connect_child(self, part: str) -> Connection:
+        """Open a connection to lend to handlers: psycopg's defaults, no transaction open."""
+        connection = self._connect(part, autocommit=False)
+        if connection.info.server_version >= 140000:
+            # Where the server's system cannot look (SQLSTATE 22023), the session lives on as it does on PostgreSQL 13.
+            with suppress(psycopg.errors.InvalidParameterValue):
+                connection.execute(f"set client_connection_check_interval = '{CHECK_INTERVAL}'")
+                connection.commit()
+            connection.rollback()
+        return connection
+
+    def _connect(self, part: str, autocommit: bool) -> Connection:
+        try:
+            connection = driver.connect(self._dsn, part, autocommit)
+        except psycopg.Error as error:
+            raise DatabaseUnreachable(self._unreachable(error)) from None
+        version = connection.info.server_version
+        self._version = f" {version // 10000}.{version % 10000}"
+        return connection
+
+    def _unreachable(self, error: psycopg.Error) -> str:
+        port = self._settings.get("port") or 5432
+        named = [f"database {self._database}"]
+        if self._settings.get("user"):
+            named.append(f"user {self._settings['user']}")
+        if self._source:
+            named.append(f"from {self._source}")
+        reason = _reason(str(error), str(self._settings.get("password") or ""))
+        return f"PostgreSQL at {self._host}:{port} ({', '.join(named)}) did not answer: {reason}."
+
+    def is_usable(self, connection: Connection) -> bool:
+        """Tell, by an empty query, whether a connection still works; a transaction left open is rolled back."""
+        try:
+            if connection.closed:
+                return False
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                connection.rollback()
+                return not connection.closed
+            return bool(connection.pgconn.exec_(b"").status == ExecStatus.EMPTY_QUERY)
+        except psycopg.Error:
+            return False
+
+    def reset(self, connection: Connection) -> bool:
+        """Roll back and put the driver's settings back; costs no round trip where nothing is open.
+
+        What a handler set on the server's session stays (as its own prepared plans do): the next borrower is the same
+        child, running the same code, and DISCARD ALL would cost every block a round trip and its plans.
+        """
+        try:
+            if connection.closed:
+                return False
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                connection.rollback()
+            for name in ATTRIBUTES:
+                wanted = DEFAULTS[name]
+                if getattr(connection, name) != wanted:
+                    setattr(connection, name, wanted)
+        except psycopg.Error:
+            return False
+        return not connection.closed
+
+    @contextmanager
+    def transaction(self, connection: Connection) -> Iterator[None]:
+        """Commit what the block wrote, or roll it back when it raises; the driver's errors are the handler's to see."""
+        try:
+            yield
+        except BaseException:
+            with suppress(psycopg.Error):
+                connection.rollback()
+            raise
+        connection.commit()
+
+    def session(self, connection: Connection) -> int | None:
+        """Name the server session behind a connection."""
+        return connection.info.backend_pid
+
+    def end_sessions(self, connection: Connection, sessions: Sequence[int], part: str) -> None:
+        """End a dead process's sessions and wait until they are gone; a number that another session has by now is left.
+
+        Raises `Conflict` where one is still there after GONE_SECONDS.
+        """
+        values = (list(sessions), driver.application_name(part))
+        until = monotonic() + GONE_SECONDS
+        with driver.naming_errors(connection):
+            while connection.execute(sql.END_SESSIONS, values).fetchall():
+                if monotonic() > until:
+                    raise Conflict(f"PostgreSQL has not ended the sessions of {part} within {GONE_SECONDS:g} s.")
+                connection.execute("select pg_sleep(0.005)")
+
+    def close(self, connection: Connection) -> None:
+        """Close quietly, also when it is broken."""
+        with suppress(psycopg.Error):
+            connection.close()
+
+    def store(self, connection: Connection, subscription: Subscription) -> PostgresStore:
+        """Build a subscription's statements; raises `Problems` with all that does not fit."""
+        queue = subscription.queue
+        found, table, dead = self._fit(connection, subscription)
+        if queue.locked_until is None:
+            missing = NotInThisVersion(check.where(queue), "the row lock form (a queue without locked_until)")
+            found.append(missing)
+        if found or table is None:
+            raise Problems(found)
+        utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
+        return PostgresStore(lay(table, subscription, dead), check.where(queue), encodes_all=utf8)
+
+    def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
+        """List what would work badly: a claim without an index."""
+        found, table, _ = self._fit(connection, subscription)
+        if found or table is None:
+            return []
+        layout = lay(table, subscription)
+        if not check.missing_index(layout):
+            return []
+        return [f"{subscription.queue.name}: no index serves the claim. {ddl.index_of(layout)}"]
+
+    def _fit(
+        self, connection: Connection, subscription: Subscription
+    ) -> tuple[list[ShardrunError], Table | None, Table | None]:
+        place = f"in database {connection.info.dbname}"
+        there = check.Catalogue(place=place, names=lambda: catalogue.names(connection))
+        table = catalogue.read(connection, check.table_parts(subscription.queue.table))
+        name = subscription.dead_letter
+        dead = None if name is None else catalogue.read(connection, check.table_parts(name))
+        return check.problems(there, subscription, table, dead), table, dead
+
+    def ddl(
+        self, queue: Queue[Any], subscriptions: Sequence[Subscription], connection: Connection | None = None
+    ) -> list[str]:
+        """Write the CREATE statements of a queue, its claim indexes and its dead letters; only what is missing, if known."""
+
+        def read(parts: Sequence[str]) -> Table | None:
+            return None if connection is None else catalogue.read(connection, parts)
+
+        return ddl.statements(queue, subscriptions, read)
+
+    def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
+        """Read the server's own limit of connections, without those kept for superusers, and how many are in use."""
+        with driver.naming_errors(connection):
+            limit, used = connection.execute(sql.CONNECTION_LIMIT).fetchall()[0]
+        return int(limit), int(used)
+
+
+DEFAULTS: dict[str, Any] = {
+    "autocommit": False,
+    "isolation_level": None,
+    "read_only": None,
+    "deferrable": None,
+    "row_factory": psycopg.rows.tuple_row,
+    "cursor_factory": psycopg.Cursor,
+    "prepare_threshold": 5,
+}
+
+
+def _reason(text: str, password: str) -> str:
+    """Take what the driver says of a failed connection, short and without a password."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
+    said = lines[0]
+    for head in ("connection failed: ", "FATAL: "):
+        said = said.split(head, 1)[-1].strip()
+    if password:
+        said = said.replace(password, "***")
+    return said.rstrip(".")

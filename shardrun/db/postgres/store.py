@@ -1,0 +1,161 @@
+"""Speak for one subscription on PostgreSQL: rows in and out of the statements that `sql` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from typing import Any
+
+import psycopg
+
+from shardrun.db.postgres import driver, sql
+from shardrun.db.postgres.driver import Connection, Step
+from shardrun.db.settling import Shared, in_effect, in_order, share, storable
+from shardrun.db.statement import Statement
+from shardrun.db.store import Backlog, Claimed, Extension, Settlement, Token, Verb
+from shardrun.db.table import Layout, payload_kind
+from shardrun.errors import DeclarationProblem, StatementFailed
+
+NOTHING: Mapping[str, Any] = {
+    "limit": 0,
+    "ids": "{}",
+    "full_keys": "{}",
+    "id": None,
+    "token": None,
+    "new": None,
+    "delay": None,
+    "attempt": 0,
+    "reason": None,
+}
+"""Parameters under which every statement runs and touches no row."""
+
+LOOK_SECONDS = 5
+"""How long a locking look waits. Larger: a doubt takes longer to name; smaller: a slow commit is asked again."""
+
+
+class PostgresStore:
+    """The statements of one subscription, built once; holds no state of its own."""
+
+    def __init__(self, layout: Layout, where: str, encodes_all: bool = True) -> None:
+        self.layout = layout
+        self._where = where
+        self._encodes_all = encodes_all
+        self._ids = driver.array_of(layout.roles["id"])
+        key = layout.column("partition_key")
+        self._keys = driver.array_of(key) if key is not None else None
+        self._constants = {"group": layout.group, "dead_group": layout.dead_group}
+        self._claim = sql.claim(layout, leaving_out=False)
+        self._claim_others = sql.claim(layout, leaving_out=True) if layout.by_key and key is not None else None
+        self._lease_end = sql.lease_end(layout)
+        self._extend = sql.extend(layout)
+        self._shared = {Verb.ACK: sql.ack(layout), Verb.RELEASE: sql.release(layout)}
+        self._alone = {
+            Verb.DROP: sql.drop(layout),
+            Verb.RETRY: sql.retry(layout),
+            Verb.SNOOZE: sql.snooze(layout),
+            Verb.BURY: sql.bury(layout),
+            Verb.RECOUNT: sql.recount(layout),
+        }
+        self._look = sql.look(layout)
+        self._backlog = sql.backlog(layout)
+
+    @property
+    def payload_kind(self) -> str | None:
+        """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
+        return payload_kind(self.layout)
+
+    def statements(self) -> list[Statement]:
+        """List every statement that this store runs."""
+        every = [self._claim, self._claim_others, self._lease_end, self._extend, *self._shared.values()]
+        return [one for one in [*every, *self._alone.values(), self._look, self._backlog] if one is not None]
+
+    def prepare(self, connection: Connection) -> None:
+        """Run every statement on no row, in a transaction that is rolled back: names, types and permissions are checked."""
+        try:
+            with driver.naming_errors(connection), connection.transaction(force_rollback=True):
+                for statement in self.statements():
+                    connection.execute(statement.text, self._values(NOTHING), prepare=True)
+        except StatementFailed as problem:
+            raise DeclarationProblem(f"{self._where}: {problem}") from problem
+
+    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
+        """Take up to `limit` rows, in claim order, except those whose lane key is in `full_keys`."""
+        values = {"limit": limit, "group": self.layout.group}
+        statement = self._claim
+        if full_keys and self._claim_others is not None and self._keys is not None:
+            values["full_keys"] = self._keys(full_keys)
+            statement = self._claim_others
+        rows = driver.run(connection, statement, values).fetchall()
+        if self.layout.row_mode:
+            names = list(self.layout.table.columns)
+            return [Claimed._make((*row[:8], dict(zip(names, row[9:], strict=True)))) for row in rows]
+        return list(map(Claimed._make, rows))
+
+    def lease_end(self, connection: Connection) -> Token:
+        """Read the database's clock, plus the lease."""
+        return str(_only_row(driver.run(connection, self._lease_end, {}))[0])
+
+    def extend(self, connection: Connection, ids: Sequence[Any], token: Token, new: Token) -> Extension:
+        """Push the expiry of the rows that carry `token` to `new`, in one statement, waiting for no one."""
+        values = {"ids": self._ids(in_order(ids)), "token": token, "new": new}
+        rows = driver.run(connection, self._extend, values).fetchall()
+        return Extension([row[0] for row in rows if row[1]], [row[0] for row in rows if not row[1]])
+
+    def settle(self, connection: Connection, settlements: Sequence[Settlement], repeated: bool = False) -> set[Any]:
+        """Write settlements in one transaction and one round trip; returns the ids of those that took effect."""
+        shared, alone = share(settlements, drops_alone=self._alone[Verb.DROP] is not None)
+        for group in shared:
+            group.ids[:] = in_order(group.ids)
+        alone.sort(key=lambda settlement: str(settlement.id))
+        steps = [self._step_shared(group) for group in shared] + [self._step_alone(one) for one in alone]
+        cursors = driver.run_all(connection, steps)
+        effective: set[Any] = set()
+        for group, cursor in zip(shared, cursors, strict=False):
+            everything = cursor.rowcount == len(group.ids)
+            effective.update(group.ids if everything else [row[0] for row in cursor.fetchall()])
+        singles = cursors[len(shared) :]
+        effective.update(compress((one.id for one in alone), (cursor.rowcount > 0 for cursor in singles)))
+        if repeated and len(effective) < len(settlements):
+            effective |= self._resolve(connection, [one for one in settlements if one.id not in effective])
+        return effective
+
+    def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
+        """Look at what is left, along the claim's index."""
+        values = {"group": self.layout.group, "ids": self._ids(awaited)}
+        ready, later, is_awaited = _only_row(driver.run(connection, self._backlog, values))
+        return Backlog(ready=ready, later=later, awaited=is_awaited)
+
+    def _step_shared(self, group: Shared) -> Step:
+        values = {"ids": self._ids(group.ids), "token": group.token, "attempt": group.attempt}
+        return self._shared[group.verb], values
+
+    def _step_alone(self, one: Settlement) -> Step:
+        statement = self._alone[one.verb]
+        if statement is None:
+            raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
+        values = {
+            "id": one.id,
+            "token": one.token,
+            "delay": float(one.delay) if one.delay else None,
+            "attempt": one.attempt,
+            "reason": storable(one.reason, self._encodes_all),
+        }
+        return statement, self._values(values)
+
+    def _resolve(self, connection: Connection, doubted: list[Settlement]) -> set[Any]:
+        """Find which settlements had been committed before, by a locking look: whoever is still committing is waited for."""
+        with driver.naming_errors(connection), connection.transaction():
+            connection.execute("select set_config('lock_timeout', %s, true)", (f"{LOOK_SECONDS}s",))
+            ids = {"ids": self._ids(in_order([one.id for one in doubted]))}
+            seen = dict(connection.execute(self._look.text, ids, prepare=True).fetchall())
+        return in_effect(doubted, seen)
+
+    def _values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {**values, **self._constants}
+
+
+def _only_row(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = cursor.fetchone()
+    if row is None:
+        raise StatementFailed("PostgreSQL gave no row where there is always one.")
+    return row

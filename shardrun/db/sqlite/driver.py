@@ -1,0 +1,85 @@
+"""Speak sqlite3: open files, hold the write lock for a transaction, give its errors their names here."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFailed
+
+BUSY_SECONDS = 5.0
+"""How long a statement waits for the file's one writer. Larger: a stuck writer is noticed later; smaller: a slow one
+makes work be tried again."""
+
+CACHED_STATEMENTS = 512
+"""Compiled statements that a connection keeps; smaller would compile those of many handlers again and again."""
+
+ARGUMENTS = {"timeout": float, "cached_statements": int, "detect_types": int}
+"""What a DSN may say to `sqlite3.connect` itself; the rest of it goes to SQLite, in the file's URI."""
+
+PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM)
+BROKEN = (
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+)
+
+
+def connect(path: str, mode: str, settings: Mapping[str, str], isolation: str | None) -> sqlite3.Connection:
+    """Open a file; `mode` is rw, or rwc to create it. Other threads may use the connection, one at a time."""
+    given = {name: ARGUMENTS[name](value) for name, value in settings.items() if name in ARGUMENTS}
+    asked = {"mode": mode} | {name: value for name, value in settings.items() if name not in ARGUMENTS}
+    arguments: dict[str, Any] = {"timeout": BUSY_SECONDS, "cached_statements": CACHED_STATEMENTS, **given}
+    return sqlite3.connect(
+        f"file:{quote(path)}?{urlencode(asked)}",
+        uri=True,
+        isolation_level=isolation,  # type: ignore[arg-type]
+        check_same_thread=False,
+        **arguments,
+    )
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the file's write lock; commit at the end, or undo all when anything raises."""
+    with naming_errors(connection):
+        connection.execute("begin immediate")
+        try:
+            yield
+            connection.execute("commit")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("rollback")
+            raise
+
+
+@contextmanager
+def naming_errors(connection: sqlite3.Connection) -> Iterator[None]:
+    """Turn the driver's errors into shardrun's."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise name_error(error, connection) from error
+
+
+def name_error(error: sqlite3.Error, connection: sqlite3.Connection) -> ShardrunError:
+    """Say what an error means for the row: in doubt, try again, or never."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in PASSING:
+        return Conflict(f"SQLite refused for now: {error}")
+    if code in BROKEN or not _is_open(connection):
+        return ConnectionLost(f"the connection to SQLite was lost: {error}")
+    return StatementFailed(f"SQLite refused: {error}")
+
+
+def _is_open(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.total_changes  # noqa: B018 - it raises where the connection is closed
+    except sqlite3.ProgrammingError:
+        return False
+    return True

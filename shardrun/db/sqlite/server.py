@@ -1,0 +1,187 @@
+"""Speak to a SQLite file: connections, and whether a queue's table fits."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from shardrun.db import check
+from shardrun.db.sqlite import catalogue, ddl, driver
+from shardrun.db.sqlite.store import SqliteStore
+from shardrun.db.table import Table, lay
+from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, Unsupported, UsageProblem
+from shardrun.queue import Queue, Subscription
+
+OLDEST = (3, 35, 0)
+
+DEFAULT_SOURCE = "default"
+"""What `source` is where no database was named at all."""
+
+
+class Sqlite:
+    """One SQLite file, as named by what follows `sqlite://` in a DSN: `/relative.db` or `//absolute.db`."""
+
+    one_writer = True
+
+    def __init__(self, rest: str, source: str | None = None, create: bool = False) -> None:
+        path, _, query = rest.partition("?")
+        if not path.startswith("/") or path in ("/", "/:memory:"):
+            raise UsageProblem(
+                f"sqlite://{path} names no file. Write sqlite:///file.db, or sqlite:////absolute/file.db "
+                f"(a database in memory is seen by one process only)."
+            )
+        self._path = os.path.abspath(unquote(path[1:]))
+        self._settings = dict(parse_qsl(query))
+        self._source = source
+        self._create = create
+
+    def describe(self) -> str:
+        """Name the database for people: `SQLite 3.40.1 at /srv/app/shardrun.db`."""
+        return f"SQLite {sqlite3.sqlite_version} at {self._path}"
+
+    def connect(self, part: str) -> sqlite3.Connection:  # noqa: ARG002 - a file has no list of sessions
+        """Open the coordinator's own connection: no implicit transactions. Raises `DatabaseUnreachable`."""
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise Unsupported(f"SQLite {sqlite3.sqlite_version} is too old: shardrun needs SQLite 3.35 or newer.")
+        is_new = not os.path.exists(self._path)
+        connection = self._open(None)
+        with driver.naming_errors(connection):
+            if is_new:
+                connection.execute("pragma journal_mode = wal")
+            # In a write-ahead log this loses no consistency, only the last commits at a power cut: rows then run again.
+            if connection.execute("pragma journal_mode").fetchone()[0] == "wal":
+                connection.execute("pragma synchronous = normal")
+        return connection
+
+    def connect_child(self, part: str) -> sqlite3.Connection:  # noqa: ARG002
+        """Open a connection to lend to handlers: a transaction begins at the first write, and takes the write lock."""
+        return self._open("IMMEDIATE")
+
+    def _open(self, isolation: str | None) -> sqlite3.Connection:
+        if not self._create and not os.path.exists(self._path):
+            raise DatabaseUnreachable(self._missing())
+        said = f" (from {self._source})" if self._source else ""
+        try:
+            connection = driver.connect(self._path, "rwc" if self._create else "rw", self._settings, isolation)
+        except (sqlite3.Error, ValueError) as error:
+            raise DatabaseUnreachable(f"the SQLite file {self._path}{said} could not be opened: {error}.") from None
+        try:
+            connection.execute("select 1 from sqlite_master limit 1").fetchall()
+        except sqlite3.Error as error:
+            connection.close()
+            raise DatabaseUnreachable(f"the SQLite file {self._path}{said} could not be read: {error}.") from None
+        return connection
+
+    def _missing(self) -> str:
+        if self._source == DEFAULT_SOURCE:
+            return (
+                f"no database was named (--dsn, SHARDRUN_DSN, DATABASE_URL are unset) and the default, {self._path}, "
+                f"does not exist. Set one, or create it: shardrun ddl handlers.py --apply"
+            )
+        said = f" (from {self._source})" if self._source else ""
+        return f"the SQLite file {self._path}{said} does not exist. To create it: shardrun ddl handlers.py --apply"
+
+    def is_usable(self, connection: sqlite3.Connection) -> bool:
+        """Tell whether a connection still works; a transaction left open is rolled back."""
+        try:
+            connection.rollback()
+            connection.execute("select 1").fetchall()
+        except sqlite3.Error:
+            return False
+        return True
+
+    def reset(self, connection: sqlite3.Connection) -> bool:
+        """Roll back and put the driver's settings back."""
+        try:
+            connection.rollback()
+            connection.isolation_level = "IMMEDIATE"
+            connection.row_factory = None
+            connection.text_factory = str
+        except sqlite3.Error:
+            return False
+        return True
+
+    @contextmanager
+    def transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Commit what the block wrote, or roll it back when it raises.
+
+        The write lock is taken by the first write (`BEGIN IMMEDIATE`), so that a handler which computes before it writes
+        keeps no one waiting, and a read before the write can never be stale enough to refuse it.
+        """
+        try:
+            yield
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.rollback()
+            raise
+        connection.commit()
+
+    def session(self, connection: sqlite3.Connection) -> int | None:  # noqa: ARG002
+        """Say that there is no server."""
+        return None
+
+    def end_sessions(self, connection: sqlite3.Connection, sessions: Sequence[int], part: str) -> None:
+        """Do nothing: a dead process's transactions died with it."""
+
+    def close(self, connection: sqlite3.Connection) -> None:
+        """Close quietly, also when it is broken."""
+        with suppress(sqlite3.Error):
+            connection.close()
+
+    def store(self, connection: sqlite3.Connection, subscription: Subscription) -> SqliteStore:
+        """Build a subscription's statements; raises `Problems` with all that does not fit."""
+        queue = subscription.queue
+        found, table, dead = self._fit(connection, subscription)
+        if queue.locked_until is None:
+            written = f'Queue("{queue.table}", id="{queue.id}", locked_until="locked_until")'
+            found.append(
+                Unsupported(
+                    f"{check.where(queue)}: SQLite cannot lock rows. Give it a lease column: {written}, "
+                    f'or use Queue.standard("{queue.table}")'
+                )
+            )
+        if found or table is None:
+            raise Problems(found)
+        return SqliteStore(lay(table, subscription, dead), check.where(queue))
+
+    def warnings(self, connection: sqlite3.Connection, subscription: Subscription) -> list[str]:
+        """List what would work badly: a claim without an index."""
+        found, table, _ = self._fit(connection, subscription)
+        if found or table is None:
+            return []
+        layout = lay(table, subscription)
+        if not check.missing_index(layout):
+            return []
+        return [f"{subscription.queue.name}: no index serves the claim. {ddl.index_of(layout)}"]
+
+    def _fit(
+        self, connection: sqlite3.Connection, subscription: Subscription
+    ) -> tuple[list[ShardrunError], Table | None, Table | None]:
+        there = check.Catalogue(
+            place=f"in {self._path}",
+            names=lambda: catalogue.names(connection),
+            time_kinds=("text", "timestamp"),
+            typed=False,
+        )
+        table = catalogue.read(connection, check.table_parts(subscription.queue.table))
+        name = subscription.dead_letter
+        dead = None if name is None else catalogue.read(connection, check.table_parts(name))
+        return check.problems(there, subscription, table, dead), table, dead
+
+    def ddl(
+        self, queue: Queue[Any], subscriptions: Sequence[Subscription], connection: sqlite3.Connection | None = None
+    ) -> list[str]:
+        """Write the CREATE statements of a queue, its claim indexes and its dead letters; only what is missing, if known."""
+
+        def read(parts: Sequence[str]) -> Table | None:
+            return None if connection is None else catalogue.read(connection, parts)
+
+        return ddl.statements(queue, subscriptions, read)
+
+    def connection_limit(self, connection: sqlite3.Connection) -> tuple[int, int] | None:  # noqa: ARG002
+        """Say that there is none."""
+        return None

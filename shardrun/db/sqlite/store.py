@@ -1,0 +1,184 @@
+"""Speak for one subscription on SQLite: rows in and out of the statements that `sql` writes, under the write lock."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from shardrun.db.settling import in_effect, in_order, share, storable
+from shardrun.db.sqlite import driver, sql
+from shardrun.db.statement import Statement
+from shardrun.db.store import Backlog, Claimed, Extension, Settlement, Token, Verb
+from shardrun.db.table import Layout, payload_kind
+from shardrun.errors import DeclarationProblem, StatementFailed
+
+Builder = Callable[[Layout, int], Statement]
+
+
+class Sized:
+    """A statement over a list, built once for each length of LENGTHS; lists are filled up with NULL, or cut in pieces."""
+
+    def __init__(self, layout: Layout, build: Builder) -> None:
+        self.shortest = build(layout, sql.LENGTHS[0])
+        self.texts = {length: build(layout, length).text for length in sql.LENGTHS}
+
+    def pieces(self, values: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
+        """Give each piece of a list with the text that takes it."""
+        longest = sql.LENGTHS[-1]
+        for start in range(0, len(values), longest):
+            piece = list(values[start : start + longest])
+            length = next(length for length in sql.LENGTHS if length >= len(piece))
+            yield self.texts[length], piece + [None] * (length - len(piece))
+
+
+class SqliteStore:
+    """The statements of one subscription, built once; holds no state of its own."""
+
+    def __init__(self, layout: Layout, where: str) -> None:
+        self.layout = layout
+        self._where = where
+        keyed = layout.by_key and "partition_key" in layout.roles
+        self._candidates = sql.candidates(layout, 0)
+        self._others = Sized(layout, sql.candidates) if keyed else None
+        self._claim = Sized(layout, sql.claim)
+        self._lease_end = sql.lease_end(layout)
+        self._extend = Sized(layout, sql.extend)
+        self._still_held = Sized(layout, sql.still_held)
+        self._shared = {Verb.ACK: Sized(layout, sql.ack), Verb.RELEASE: Sized(layout, sql.release)}
+        self._alone = {
+            Verb.DROP: sql.drop(layout),
+            Verb.RETRY: sql.retry(layout),
+            Verb.SNOOZE: sql.snooze(layout),
+            Verb.BURY: sql.bury(layout),
+            Verb.RECOUNT: sql.recount(layout),
+        }
+        self._remove = sql.remove(layout)
+        self._look = Sized(layout, sql.look)
+        self._backlog = sql.backlog(layout)
+        self._awaited = Sized(layout, sql.awaited)
+        self._group = [layout.group] if layout.group is not None and "group" in layout.roles else []
+        self._columns = list(layout.table.columns)
+        self._json = [name for name, column in layout.table.columns.items() if column.kind == "json"]
+
+    @property
+    def payload_kind(self) -> str | None:
+        """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
+        return payload_kind(self.layout)
+
+    def prepare(self, connection: sqlite3.Connection) -> None:
+        """Have SQLite compile every statement, without running it: names and types of statement are checked."""
+        sized = [self._claim, self._extend, self._still_held, *self._shared.values(), self._look, self._awaited]
+        statements = [one.shortest for one in [*sized, *([self._others] if self._others else [])]]
+        singles = [self._candidates, self._lease_end, *self._alone.values(), self._remove, self._backlog]
+        statements += [one for one in singles if one is not None]
+        try:
+            with driver.naming_errors(connection):
+                for statement in statements:
+                    nothing = dict.fromkeys(statement.parameters)
+                    values = nothing if ":token" in statement.text else list(nothing.values())
+                    connection.execute(f"explain {statement.text}", values).fetchall()
+        except StatementFailed as problem:
+            raise DeclarationProblem(f"{self._where}: {problem}") from problem
+
+    def claim(self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
+        """Take up to `limit` rows, in claim order, except those whose lane key is in `full_keys`."""
+        text, leave_out = self._candidates.text, list[Any]()
+        if full_keys and self._others is not None:
+            text, leave_out = next(self._others.pieces(full_keys))
+        with driver.writing(connection):
+            rows = connection.execute(text, [*self._group, *leave_out, limit]).fetchall()
+            written: dict[Any, tuple[Token, int]] = {}
+            for claim, ids in self._claim.pieces([row[0] for row in rows]):
+                written.update((key, (token, count)) for key, token, count in connection.execute(claim, ids))
+        if self.layout.row_mode:
+            return [self._row(row, *written[row[0]]) for row in rows if row[0] in written]
+        return [Claimed._make((row[0], *written[row[0]], row[1] == 1, *row[2:7])) for row in rows if row[0] in written]
+
+    def lease_end(self, connection: sqlite3.Connection) -> Token:
+        """Read the database's clock, plus the lease."""
+        with driver.naming_errors(connection):
+            return str(connection.execute(self._lease_end.text).fetchone()[0])
+
+    def extend(self, connection: sqlite3.Connection, ids: Sequence[Any], token: Token, new: Token) -> Extension:
+        """Push the expiry of the rows that carry `token` to `new`, in one transaction."""
+        extended: list[Any] = []
+        busy: list[Any] = []
+        with driver.writing(connection):
+            for text, piece in self._extend.pieces(ids):
+                extended += [row[0] for row in connection.execute(text, [token, new, *piece])]
+            if len(extended) < len(ids):
+                for text, piece in self._still_held.pieces(ids):
+                    busy += [row[0] for row in connection.execute(text, [token, *piece])]
+        return Extension(extended, busy)
+
+    def settle(
+        self, connection: sqlite3.Connection, settlements: Sequence[Settlement], repeated: bool = False
+    ) -> set[Any]:
+        """Write settlements in one transaction; returns the ids of those that took effect."""
+        shared, alone = share(settlements, drops_alone=self._alone[Verb.DROP] is not None)
+        effective: set[Any] = set()
+        with driver.writing(connection):
+            for verb, token, attempt, ids in shared:
+                head = [token, attempt] if verb is Verb.RELEASE and "attempt" in self.layout.roles else [token]
+                for text, piece in self._shared[verb].pieces(in_order(ids)):
+                    effective.update(row[0] for row in connection.execute(text, [*head, *piece]).fetchall())
+            effective.update(one.id for one in alone if self._settle_one(connection, one))
+            if repeated and len(effective) < len(settlements):
+                effective |= self._resolve(connection, [one for one in settlements if one.id not in effective])
+        return effective
+
+    def backlog(self, connection: sqlite3.Connection, awaited: Sequence[Any]) -> Backlog:
+        """Look at what is left, along the claim's index."""
+        with driver.naming_errors(connection):
+            ready, later = connection.execute(self._backlog.text, self._group).fetchone()
+            is_awaited = any(
+                connection.execute(text, [*self._group, *piece]).fetchone()[0]
+                for text, piece in self._awaited.pieces(awaited)
+            )
+        return Backlog(ready=bool(ready), later=later, awaited=is_awaited)
+
+    def _settle_one(self, connection: sqlite3.Connection, one: Settlement) -> bool:
+        statement = self._alone[one.verb]
+        if statement is None:
+            raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
+        values = {
+            "id": one.id,
+            "token": one.token,
+            "delay": float(one.delay) if one.delay else None,
+            "attempt": one.attempt,
+            "reason": storable(one.reason),
+            "dead_group": self.layout.dead_group,
+        }
+        changed = connection.execute(statement.text, values).rowcount > 0
+        if changed and one.verb is Verb.BURY and self.layout.dead is not None:
+            connection.execute(self._remove.text, values)
+        return changed
+
+    def _resolve(self, connection: sqlite3.Connection, doubted: list[Settlement]) -> set[Any]:
+        """Find which settlements had been committed before; no one else can be committing now."""
+        seen: dict[Any, Token | None] = {}
+        for text, piece in self._look.pieces([one.id for one in doubted]):
+            seen.update(connection.execute(text, piece).fetchall())
+        return in_effect(doubted, seen)
+
+    def _row(self, row: Sequence[Any], token: Token, attempt: int) -> Claimed:
+        """Make a claim of a whole row, as it is after the claim."""
+        body = dict(zip(self._columns, row[7:], strict=True))
+        body[self.layout.roles["locked_until"].name] = token
+        if counted := self.layout.column("attempt"):
+            body[counted.name] = attempt
+        for name in self._json:
+            body[name] = _parsed(body[name])
+        return Claimed._make((row[0], token, attempt, row[1] == 1, *row[2:6], body))
+
+
+def _parsed(value: Any) -> Any:
+    """Parse a JSON column's text, or leave what is not JSON as it is."""
+    if not isinstance(value, (str, bytes)):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

@@ -1,0 +1,122 @@
+"""Tables as a catalogue describes them, and a queue laid over one: what the statements are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardrun.queue import Subscription
+
+TIMES = ("timestamptz", "timestamp")
+JSON = ("json", "jsonb")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: `kind` is the family of its type (int, text, json, ...), `type` the database's own spelling of it.
+
+    `digits` are those kept of a second's fraction, `length` the characters that fit. `equality` says how the database
+    compares two values: "exact", "nocase", "trim", or None where bytes cannot say it.
+    """
+
+    name: str
+    kind: str
+    type: str
+    nullable: bool = True
+    has_default: bool = False
+    generated: bool = False
+    digits: int = 6
+    length: int | None = None
+    equality: str | None = "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index: its columns as (name, descending, nulls first), and its condition's text, if it has one.
+
+    Nulls first is None where nulls lie as every ascending order of that database has them.
+    """
+
+    name: str
+    columns: tuple[tuple[str, bool, bool | None], ...]
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as the catalogue has it. `unique` names the columns that are unique by themselves."""
+
+    parts: tuple[str, ...]
+    columns: Mapping[str, Column]
+    primary_key: tuple[str, ...] = ()
+    unique: frozenset[str] = frozenset()
+    indexes: tuple[Index, ...] = ()
+    obstacle: str | None = None  # why rows of it cannot be locked: "is a view"
+
+    @property
+    def name(self) -> str:
+        """Write the name as people do, with dots."""
+        return ".".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A subscription's queue over its table: the column of each role, and where its dead letters go."""
+
+    table: Table
+    roles: Mapping[str, Column]
+    group: str | None = None
+    lease: float = 30.0
+    by_key: bool = False
+    dead: Table | None = None
+    dead_group: str | None = None
+    copied: tuple[str, ...] = field(default=())  # the columns that a dead letter keeps
+
+    def column(self, role: str) -> Column | None:
+        """Find the column that plays a role, if one does."""
+        return self.roles.get(role)
+
+    @property
+    def row_mode(self) -> bool:
+        """Tell whether the handler takes the row itself, for want of a payload."""
+        return "payload" not in self.roles
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """List the roles that make the claim order."""
+        return tuple(role for role in ("priority", "retry_after", "id") if role in self.roles)
+
+    @property
+    def index(self) -> tuple[str, ...]:
+        """List the roles whose columns the claim's index needs, in order."""
+        return (*(("group",) if self.group is not None else ()), *self.order)
+
+
+def lay(table: Table, subscription: Subscription, dead: Table | None = None) -> Layout:
+    """Lay a subscription's queue over a table that is known to fit it."""
+    roles = {role: table.columns[name] for role, name in subscription.queue.roles.items()}
+    copied = tuple(
+        name
+        for name, column in table.columns.items()
+        if dead is not None and name in dead.columns and not dead.columns[name].generated and column is not None
+    )
+    return Layout(
+        table=table,
+        roles=roles,
+        group=subscription.group,
+        lease=subscription.lease,
+        by_key=subscription.by_key,
+        dead=dead,
+        dead_group=subscription.dead_letter_group,
+        copied=copied,
+    )
+
+
+def payload_kind(layout: Layout) -> str | None:
+    """Say what a row's body is: "json", "text" or "binary" as stored, None where it is the whole row."""
+    payload = layout.column("payload")
+    if payload is None:
+        return None
+    if payload.kind == "binary":
+        return "binary"
+    return "text" if payload.kind in ("text", "uuid", "enum", "other") else "json"
