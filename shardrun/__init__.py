@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardrun.db.insert import Inserts
 from shardrun.delivery import Delivery
 from shardrun.outcome import Ack, Answer, Backoff, BatchAnswer, DeadLetter, Drop, Outcome, Retry, Snooze
 from shardrun.queue import Queue
 from shardrun.summary import Summary
+
+Queue.writer = Inserts()
 
 __version__ = "0.1.0"
 

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 from shardrun import config, handler, registry
+from shardrun.signature import plan
 from shardrun.child.state import is_child
 from shardrun.config import Settings
 from shardrun.coordinator import loop
@@ -52,7 +53,7 @@ def open_all(settings: Settings, declared: Declared) -> Opened:
     warnings = handler.warnings(declared.subscriptions)
     server = None
     try:
-        target = database(settings.dsn)
+        target = database(settings.dsn, settings.dsn_source)
         connection = target.connect("shardrun check")
     except (UsageProblem, DatabaseUnreachable) as error:
         problems.append(error)
@@ -81,7 +82,7 @@ def _open_stores(
         try:
             store = target.store(connection, subscription)
             store.prepare(connection)
-            handler.plan(subscription, store.payload_kind)
+            plan(subscription, store.payload_kind)
         except Problems as several:
             problems += several.problems
         except ShardrunError as problem:
@@ -100,6 +101,34 @@ def _budget(settings: Settings, target: Database | None) -> Budget:
 def _budget_problems(settings: Settings, parts: Budget, target: Database | None) -> list[ShardrunError | None]:
     one_writer = target is not None and target.one_writer
     return [pool_problem(settings.pool_size, one_writer), parts.check(settings.connection_limit)]
+
+
+def ddl(settings: Settings, declared: Declared, apply: bool) -> list[str]:
+    """Write the CREATE statements of all queues; `apply` runs what is missing and returns that."""
+    target = database(settings.dsn, settings.dsn_source, create=apply)
+    connection = target.connect("shardrun ddl") if apply else None
+    statements: list[str] = []
+    try:
+        for queue in declared.queues:
+            for statement in target.ddl(queue, queue.subscriptions, connection):
+                if connection is not None:
+                    connection.execute(statement)
+                statements.append(statement)
+    finally:
+        if connection is not None:
+            target.close(connection)
+    return statements
+
+
+def enqueue(settings: Settings, queue: Queue[Any], rows: list[dict[str, Any]]) -> int:
+    """Insert rows in one transaction; returns how many."""
+    target = database(settings.dsn, settings.dsn_source, create=True)
+    connection = target.connect_child("shardrun enqueue")
+    try:
+        with target.transaction(connection):
+            return queue.insert_many(connection, rows)
+    finally:
+        target.close(connection)
 
 
 def replica_name() -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import shardrun.child
 from shardrun.coordinator import clock
 from shardrun.coordinator.service import Lane
 from shardrun.coordinator.waiting import Events
@@ -22,7 +21,7 @@ from shardrun.ring.wire import Frames, pack
 RING_SIZE = 1 << 20
 """Bytes of each ring. Larger: more memory per child. Smaller: large rows cross in more pieces."""
 
-MAIN = Path(shardrun.child.__file__).with_name("main.py")
+MAIN = Path(__file__).parents[1] / "child" / "main.py"
 
 
 class State(enum.Enum):

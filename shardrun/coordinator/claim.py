@@ -21,7 +21,7 @@ def claim(replica: Replica) -> None:
     for service in replica.services:
         if service.releasing or service.in_doubt:
             continue
-        while limit := service.pacing.limit(service.demand(), replica.threads.spare - 1, now):
+        while limit := service.pacing.limit(service.demand(), replica.threads.spare_for_claims, now):
             _send(replica, service, limit, now)
 
 

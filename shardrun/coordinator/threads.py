@@ -39,9 +39,12 @@ class DatabaseThreads:
             thread.start()
 
     @property
-    def spare(self) -> int:
-        """Count the connections that nothing runs on or waits for."""
-        return self.size - self._busy
+    def spare_for_claims(self) -> int:
+        """Count the connections that claims may take now: the last one is kept for settlements and extensions (C2).
+
+        Where there is only one (SQLite has one writer), claims take it while nothing else wants it.
+        """
+        return self.size - self._busy - (1 if self.size > 1 else 0)
 
     def submit(self, work: Work[T], done: Done[T], urgent: bool = False) -> None:
         """Run `work` on some connection, then `done` in the loop's thread with its result or its `ShardrunError`.
