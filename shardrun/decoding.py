@@ -141,7 +141,9 @@ def _stored(body: Any) -> Any:
 
 
 def _is_null(body: Any) -> bool:
-    return isinstance(body, _TEXT) and _binary(body).strip() == b"null"
+    if isinstance(body, str):
+        return body.strip() == "null"
+    return isinstance(body, bytes | bytearray | memoryview) and bytes(body).strip() == b"null"
 
 
 def _as_it_is(body: Any) -> Any:

@@ -51,10 +51,10 @@ class Budget:
             return f"Use {', or '.join(ways)}, or raise the limit."
         least = SMALLEST_POOL + 1 + self.listener
         if limit < least:
-            return f"Raise the limit: one child and the smallest pools need {least}."
+            return f"Raise the limit to {least} or more: that is one child and the smallest pools."
         return (
-            f"No single change is enough: --processes 1 --pool-size {SMALLEST_POOL} --child-pool-size 1 needs {least}. "
-            "Or raise the limit."
+            f"Use all of --processes 1 --pool-size {SMALLEST_POOL} --child-pool-size 1 ({least} connections), "
+            "or raise the limit."
         )
 
 
