@@ -1,0 +1,100 @@
+"""Call a handler with one row: every ending, an exception of any kind included, becomes a report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from shardrun.child import endings, guard
+from shardrun.child.endings import Ending
+from shardrun.child.logs import running
+from shardrun.delivery import Delivery
+from shardrun.handler import DoesNotFit, Plan
+from shardrun.queue import Subscription
+from shardrun.ring.wire import Frame
+from shardrun.ring.words import ACK
+
+Lend = Callable[[str, str, Any], AbstractContextManager[Any]]
+"""Lends a connection to a handler: (handler, queue, row id), the names for messages."""
+
+MICROSECONDS = 1_000_000
+
+_PID = os.getpid()
+
+
+class Call:
+    """A subscription's handler, ready to be called; makes a Delivery only for handlers that take one."""
+
+    def __init__(self, subscription: Subscription, plan: Plan, lend: Lend, draining: Callable[[], bool]) -> None:
+        self._function = plan.function
+        self._decode = plan.decode
+        self._takes_delivery = plan.takes_delivery
+        self._name = subscription.name
+        self._queue = subscription.queue.name
+        self._rule = subscription.retry
+        self._lend = lend
+        self._draining = draining
+
+    def run(self, row: Frame) -> Frame:
+        """Decode a row's body, call the handler, and return the row's report."""
+        began = time.perf_counter()
+        running.set(row[0])
+        answer: Any = None
+        failure: BaseException | None = None
+        try:
+            body = self._decode(row[8])
+            answer = self._function(body, self._delivery(row)) if self._takes_delivery else self._function(body)
+        except BaseException as error:
+            failure = error
+        try:
+            return self._report(row, began, answer, failure)
+        finally:
+            failure = None  # Its traceback holds this frame: without this the row's objects live until a collection.
+
+    async def run_async(self, row: Frame) -> Frame:
+        """Do the same for an `async def` handler, as the body of a task of its own."""
+        began = time.perf_counter()
+        running.set(row[0])
+        answer: Any = None
+        failure: BaseException | None = None
+        try:
+            body = self._decode(row[8])
+            answer = await (self._function(body, self._delivery(row)) if self._takes_delivery else self._function(body))
+        except BaseException as error:
+            failure = error
+        try:
+            return self._report(row, began, answer, failure)
+        finally:
+            failure = None
+
+    def failed(self, row: Frame, error: BaseException) -> Frame:
+        """Return the report of a row whose handler was ended before it began."""
+        return self._report(row, time.perf_counter(), None, error)
+
+    def _report(self, row: Frame, began: float, answer: Any, failure: BaseException | None) -> Frame:
+        if os.getpid() != _PID:
+            guard.leave_fork(failure)
+        elapsed = int((time.perf_counter() - began) * MICROSECONDS)
+        if answer is None and failure is None:
+            return (row[0], ACK, elapsed)
+        code, *rest = self._ending(row[3], answer, failure)
+        return (row[0], code, elapsed) if code == ACK else (row[0], code, elapsed, *rest)
+
+    def _ending(self, attempt: int, answer: Any, failure: BaseException | None) -> Ending:
+        if isinstance(failure, DoesNotFit):
+            return endings.of_misfit(failure, attempt, self._rule)
+        if failure is not None:
+            return endings.of_error(failure, attempt, self._rule)
+        try:
+            return endings.of_answer(answer, self._name)
+        except BaseException as error:  # A BadAnswer, or an object that cannot even be looked at.
+            return endings.of_error(error, attempt, self._rule)
+
+    def _delivery(self, row: Frame) -> Delivery:
+        _, _, row_id, attempt, _, key, group, headers, _ = row
+        lend = partial(self._lend, self._name, self._queue, row_id)
+        return Delivery(row_id, key, attempt, headers, group, self._queue, self._name, lend, self._draining)

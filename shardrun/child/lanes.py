@@ -1,0 +1,136 @@
+"""Run rows on lanes: a lane one row at a time and in order, lanes side by side where a subscription has several.
+
+one lane of a `def` handler       the child's main thread, shared with other such lanes in order of arrival
+several lanes of a `def` handler  a thread for each
+lanes of an `async def` handler   tasks of one event loop, which has a thread of its own (event_loop.py)
+"""
+
+from __future__ import annotations
+
+import enum
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from shardrun.child import guard
+from shardrun.child.call import Call
+from shardrun.child.endings import UNSTARTED
+from shardrun.child.reports import Reports
+from shardrun.ring.wire import Frame
+from shardrun.ring.words import EXTENDED, STOP, running
+
+NANOSECONDS = 1_000_000_000
+
+BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps, as leases do; the clock of deadlines."""
+
+
+class Place(enum.Enum):
+    """Where a lane's rows run."""
+
+    MAIN_THREAD = enum.auto()
+    THREAD = enum.auto()
+    EVENT_LOOP = enum.auto()
+
+
+def places(subscriptions: Sequence[int], is_async: Sequence[bool]) -> list[Place]:
+    """Say for each lane, given its subscription, where its rows run."""
+    lanes = Counter(subscriptions)
+
+    def place(subscription: int) -> Place:
+        if is_async[subscription]:
+            return Place.EVENT_LOOP
+        return Place.MAIN_THREAD if lanes[subscription] == 1 else Place.THREAD
+
+    return [place(subscription) for subscription in subscriptions]
+
+
+class Lane:
+    """One lane: starts a row or refuses it, has it called, reports it."""
+
+    def __init__(self, index: int, call: Call, coordinator: memoryview[int], reports: Reports) -> None:
+        self.call = call
+        self._coordinator = coordinator
+        self._reports = reports
+        self._words = reports.words
+        self._running = running(index)
+
+    def take(self, row: Frame) -> None:
+        """Carry a row through."""
+        if self.begin(row):
+            self.end(self.call.run(row))
+
+    def begin(self, row: Frame) -> bool:
+        """Say that this row runs, then look whether it may; False means that it was reported as unstarted.
+
+        In this order: the coordinator first forbids starts, then waits a little, then reads what runs.
+        """
+        self._words[self._running] = row[0]
+        now = time.clock_gettime(BOOT_CLOCK)
+        late = now > row[4] and now * NANOSECONDS > self._coordinator[EXTENDED]
+        if not late and not self._coordinator[STOP]:
+            return True
+        self._words[self._running] = 0
+        self._reports.add((row[0], UNSTARTED.code, 0, *UNSTARTED[1:]))
+        return False
+
+    def end(self, report: Frame) -> None:
+        """Report a row, and only then say that nothing runs: in between a death is blamed on nobody."""
+        self._reports.add(report)
+        self._words[self._running] = 0
+
+
+class Feed(Protocol):
+    """Takes rows for lanes that run beside the reader."""
+
+    def put(self, lane: Lane, row: Frame) -> None:
+        """Hand over a row; the rows of a lane run in this order."""
+
+    def close(self) -> None:
+        """Say that no more rows come."""
+
+    def join(self) -> None:
+        """Wait until all rows have been reported."""
+
+
+class QueueFeed:
+    """Rows that wait for one thread; whichever thread calls `run` runs them, in order of arrival."""
+
+    def __init__(self) -> None:
+        self._rows: queue.SimpleQueue[tuple[Lane, Frame] | None] = queue.SimpleQueue()
+
+    def put(self, lane: Lane, row: Frame) -> None:
+        self._rows.put((lane, row))
+
+    def close(self) -> None:
+        self._rows.put(None)
+
+    def run(self) -> None:
+        """Run rows until the feed is closed."""
+        while (entry := self._rows.get()) is not None:
+            lane, row = entry
+            lane.take(row)
+
+    def join(self) -> None:
+        """Return at once: `run` does not return before the rows are done."""
+
+
+class ThreadFeed(QueueFeed):
+    """Rows that wait for a thread of their own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            self.run()
+        except BaseException:  # No handler's error comes here; without this thread its rows would wait for ever.
+            guard.die(self._thread.name)
+
+    def join(self) -> None:
+        self._thread.join()

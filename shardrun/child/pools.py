@@ -1,0 +1,144 @@
+"""Lend this child's own connections to handlers, a `with` block at a time.
+
+Connections are opened on first use, never more than the pool's size, and the coordinator hears of each server session
+before anything runs in it: when this child dies, it ends those sessions before the rows run again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from shardrun.child.guard import fill_standard_descriptors
+from shardrun.db.store import Connection, Database
+from shardrun.errors import DatabaseUnreachable, PoolTimeout
+
+PATIENCE = 10.0
+"""Seconds that a handler waits for a connection. Larger: a nested block hangs longer before it is told. Smaller: a
+short outage of the database, or a busy pool, costs attempts."""
+
+FRESH = 1.0
+"""Seconds. A connection that was idle for longer is tried before it is lent. Larger: more handlers meet a dead one.
+Smaller: a round trip more per block."""
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 2.0
+"""Seconds between attempts to connect, doubling. Larger: later back after an outage. Smaller: more load on a server
+that is just coming up."""
+
+
+class Pool:
+    """Up to `size` connections for all lanes of this child."""
+
+    def __init__(
+        self, dsn: str, size: int, part: str, announce: Callable[[int], None], patience: float = PATIENCE
+    ) -> None:
+        self._dsn, self._size, self._part = dsn, size, part
+        self._announce = announce
+        self._patience = patience
+        self._pid = os.getpid()
+        self._database: Database | None = None
+        self._changed = threading.Condition()
+        self._idle: list[tuple[Connection, float]] = []
+        self._holders: list[int] = []  # The threads that hold a place: a connection that is lent, or being opened.
+
+    def lend(self, handler: str, queue: str, row: Any) -> AbstractContextManager[Connection]:
+        """Lend a connection for a `with` block, which commits or rolls back; the names are for `PoolTimeout`."""
+        return self._block(lambda waited: PoolTimeout(handler, queue, row, waited, self._size))
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        while self._idle:
+            self._server.close(self._idle.pop()[0])
+
+    @contextmanager
+    def _block(self, timeout: Callable[[float], PoolTimeout]) -> Iterator[Connection]:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                "a process that a handler forked cannot use its parent's connections; open one of its own"
+            )
+        thread = threading.get_ident()
+        connection = self._take(thread, timeout)
+        try:
+            with self._server.transaction(connection):
+                yield connection
+        finally:
+            self._give_back(thread, connection)
+
+    @property
+    def _server(self) -> Database:
+        if self._database is None:
+            from shardrun.db.connect import database  # Drivers take memory that children without connections save.
+
+            self._database = database(self._dsn)
+        return self._database
+
+    def _take(self, thread: int, timeout: Callable[[float], PoolTimeout]) -> Connection:
+        deadline = time.monotonic() + (0 if _on_event_loop() else self._patience)
+        with self._changed:
+            idle = self._wait_for_place(thread, deadline, timeout)
+        try:
+            if idle is not None:
+                connection, since = idle
+                if time.monotonic() - since < FRESH or self._server.is_usable(connection):
+                    return connection
+                self._server.close(connection)
+            return self._open(deadline)
+        except BaseException:
+            self._free(thread, None)
+            raise
+
+    def _wait_for_place(
+        self, thread: int, deadline: float, timeout: Callable[[float], PoolTimeout]
+    ) -> tuple[Connection, float] | None:
+        """Take an idle connection, or the place for a new one (None); the lock is held."""
+        while len(self._holders) >= self._size:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise timeout(self._patience if not _on_event_loop() else 0)
+            self._changed.wait(left)
+        self._holders.append(thread)
+        return self._idle.pop() if self._idle else None
+
+    def _open(self, deadline: float) -> Connection:
+        """Connect, with back-off while the server is away; the coordinator knows the session before it is used."""
+        fill_standard_descriptors()
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                connection = self._server.connect_child(self._part)
+                break
+            except DatabaseUnreachable:
+                if time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        session = self._server.session(connection)
+        if session is not None:
+            self._announce(session)
+        return connection
+
+    def _give_back(self, thread: int, connection: Connection) -> None:
+        if self._server.reset(connection):
+            self._free(thread, connection)
+        else:
+            self._server.close(connection)
+            self._free(thread, None)
+
+    def _free(self, thread: int, connection: Connection | None) -> None:
+        with self._changed:
+            self._holders.remove(thread)
+            if connection is not None:
+                self._idle.append((connection, time.monotonic()))
+            self._changed.notify()
+
+
+def _on_event_loop() -> bool:
+    """Tell whether this thread runs an event loop: waiting here would keep its other rows from ever giving back."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
