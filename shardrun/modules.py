@@ -47,19 +47,18 @@ def import_file(file: str) -> ModuleType:
     loaded = find_loaded(path)
     if loaded is not None:
         return loaded
-    root, parts = _home(path)
+    root, (first, *rest) = _home(path)
     add_root(root)
-    top = os.path.join(root, parts[0])
-    name = parts[0] if _is_natural(parts[0], root) else _own_name(top)
-    if len(parts) == 1:
-        is_package = os.path.basename(path) == INIT
-        return _import_as(name, path, os.path.dirname(path) if is_package else None)
-    _import_as(name, os.path.join(top, INIT), top)
-    for part in parts[1:-1]:
-        name = f"{name}.{part}"
+    top = os.path.join(root, first)
+    name = first if _is_natural(first, root) else _own_name(top)
+    if not rest:
+        return _import_as(name, path)
+    _import_as(name, os.path.join(top, INIT))
+    for package in rest[:-1]:
+        name = f"{name}.{package}"
         importlib.import_module(name)
-    name, last = f"{name}.{parts[-1]}", parts[-1]
-    return _import_as(f"{name.rpartition('.')[0]}.{_own_name(path)}" if "." in last else name, path, None)
+    last = _own_name(path) if "." in rest[-1] else rest[-1]
+    return _import_as(f"{name}.{last}", path)
 
 
 def import_path(dotted: str) -> ModuleType | None:
@@ -238,12 +237,12 @@ def _own_name(path: str) -> str:
     return f"{stem}__{zlib.crc32(os.fsencode(path)):08x}"
 
 
-def _import_as(name: str, path: str, folder: str | None) -> ModuleType:
-    """Import a file under a name; `folder` is that of a package, None for a plain module."""
+def _import_as(name: str, path: str) -> ModuleType:
+    """Import a file, or the package whose __init__.py it is, under a name."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
-    locations = None if folder is None else [folder]
+    locations = [os.path.dirname(path)] if os.path.basename(path) == INIT else None
     spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=locations)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python module", path=path)
