@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -23,7 +22,10 @@ Lend = Callable[[str, str, Any], AbstractContextManager[Any]]
 
 MICROSECONDS = 1_000_000
 
-_PID = os.getpid()
+
+def boot_time(clock: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) -> float:
+    """Read the clock of deadlines: seconds that go on while the machine sleeps, as leases do."""
+    return time.clock_gettime(clock)
 
 
 class Call:
@@ -39,48 +41,36 @@ class Call:
         self._lend = lend
         self._draining = draining
 
-    def run(self, row: Frame) -> Frame:
-        """Decode a row's body, call the handler, and return the row's report."""
-        began = time.perf_counter()
+    def run(self, row: Frame, began: float) -> Frame:
+        """Decode a row's body, call the handler, and return the row's report; `began` is a time of `boot_time`."""
         running.set(row[0])
-        answer: Any = None
-        failure: BaseException | None = None
         try:
             body = self._decode(row[8])
             answer = self._function(body, self._delivery(row)) if self._takes_delivery else self._function(body)
         except BaseException as error:
-            failure = error
-        try:
-            return self._report(row, began, answer, failure)
-        finally:
-            failure = None  # Its traceback holds this frame: without this the row's objects live until a collection.
+            return self._report(row, began, None, error)
+        if answer is None and not guard.is_fork:
+            return (row[0], ACK, int((boot_time() - began) * MICROSECONDS))
+        return self._report(row, began, answer, None)
 
-    async def run_async(self, row: Frame) -> Frame:
+    async def run_async(self, row: Frame, began: float) -> Frame:
         """Do the same for an `async def` handler, as the body of a task of its own."""
-        began = time.perf_counter()
         running.set(row[0])
-        answer: Any = None
-        failure: BaseException | None = None
         try:
             body = self._decode(row[8])
             answer = await (self._function(body, self._delivery(row)) if self._takes_delivery else self._function(body))
         except BaseException as error:
-            failure = error
-        try:
-            return self._report(row, began, answer, failure)
-        finally:
-            failure = None
+            return self._report(row, began, None, error)
+        return self._report(row, began, answer, None)
 
     def failed(self, row: Frame, error: BaseException) -> Frame:
         """Return the report of a row whose handler was ended before it began."""
-        return self._report(row, time.perf_counter(), None, error)
+        return self._report(row, boot_time(), None, error)
 
     def _report(self, row: Frame, began: float, answer: Any, failure: BaseException | None) -> Frame:
-        if os.getpid() != _PID:
+        if guard.is_fork:
             guard.leave_fork(failure)
-        elapsed = int((time.perf_counter() - began) * MICROSECONDS)
-        if answer is None and failure is None:
-            return (row[0], ACK, elapsed)
+        elapsed = int((boot_time() - began) * MICROSECONDS)
         code, *rest = self._ending(row[3], answer, failure)
         return (row[0], code, elapsed) if code == ACK else (row[0], code, elapsed, *rest)
 

@@ -48,17 +48,18 @@ class EventLoopFeed:
         waiting = self._waiting[lane]
         while waiting:
             row = waiting.popleft()
-            if lane.begin(row):
-                self._start(lane, row)
+            began = lane.begin(row)
+            if began is not None:
+                self._start(lane, row, began)
                 return
         self._finish()
 
-    def _start(self, lane: Lane, row: Frame) -> None:
-        self._tasks[lane] = task = self._loop.create_task(self._run(lane, row))
+    def _start(self, lane: Lane, row: Frame, began: float) -> None:
+        self._tasks[lane] = task = self._loop.create_task(self._run(lane, row, began))
         task.add_done_callback(lambda _: _or_die(self._end, lane, row))
 
-    async def _run(self, lane: Lane, row: Frame) -> None:
-        self._reports[lane] = await lane.call.run_async(row)
+    async def _run(self, lane: Lane, row: Frame, began: float) -> None:
+        self._reports[lane] = await lane.call.run_async(row, began)
 
     def _end(self, lane: Lane, row: Frame) -> None:
         """Report a row; there is no report where the task was cancelled before its first step."""

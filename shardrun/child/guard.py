@@ -21,6 +21,9 @@ LINGER = 3.0
 """Seconds that the user's own threads and exit hooks get once the lanes are done. Larger: a forgotten thread holds up
 every stop. Smaller: less time to flush what a library keeps in memory."""
 
+is_fork = False
+"""Whether this process is a fork of the child, made by user code: one look at a name, where os.getpid() is a system call."""
+
 _PASSED_OVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -47,18 +50,24 @@ def pass_over_signals() -> None:
     """Let the signals that ask for a stop pass: a terminal sends them to all, and the coordinator sees to the stop.
 
     A Python handler that does nothing, not SIG_IGN: programs that a handler starts would inherit that. A plain fork does
-    inherit the handler, so there SIGTERM and SIGHUP get their default back (multiprocessing ends its own with SIGTERM).
+    inherit the handler, so SIGTERM and SIGHUP get their default back there (multiprocessing ends its own with SIGTERM).
     """
     for number in _PASSED_OVER:
         signal.signal(number, _pass)
-    os.register_at_fork(after_in_child=_obey_again)
 
 
 def _pass(number: int, frame: FrameType | None) -> None:
     pass
 
 
-def _obey_again() -> None:
+def notice_forks() -> None:
+    """Let a process that user code forks know that it is not the child, and is stopped by signals as any other."""
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    global is_fork
+    is_fork = True
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is _pass:
             signal.signal(number, signal.SIG_DFL)

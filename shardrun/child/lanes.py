@@ -10,22 +10,18 @@ from __future__ import annotations
 import enum
 import queue
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
 from shardrun.child import guard
-from shardrun.child.call import Call
+from shardrun.child.call import Call, boot_time
 from shardrun.child.endings import UNSTARTED
 from shardrun.child.reports import Reports
 from shardrun.ring.wire import Frame
 from shardrun.ring.words import EXTENDED, STOP, running
 
 NANOSECONDS = 1_000_000_000
-
-BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine sleeps, as leases do; the clock of deadlines."""
 
 
 class Place(enum.Enum):
@@ -60,22 +56,23 @@ class Lane:
 
     def take(self, row: Frame) -> None:
         """Carry a row through."""
-        if self.begin(row):
-            self.end(self.call.run(row))
+        began = self.begin(row)
+        if began is not None:
+            self.end(self.call.run(row, began))
 
-    def begin(self, row: Frame) -> bool:
-        """Say that this row runs, then look whether it may; False means that it was reported as unstarted.
+    def begin(self, row: Frame) -> float | None:
+        """Say that this row runs, then look whether it may; None means that it was reported as unstarted.
 
         In this order: the coordinator first forbids starts, then waits a little, then reads what runs.
         """
         self._words[self._running] = row[0]
-        now = time.clock_gettime(BOOT_CLOCK)
+        now = boot_time()
         late = now > row[4] and now * NANOSECONDS > self._coordinator[EXTENDED]
         if not late and not self._coordinator[STOP]:
-            return True
+            return now
         self._words[self._running] = 0
         self._reports.add((row[0], UNSTARTED.code, 0, *UNSTARTED[1:]))
-        return False
+        return None
 
     def end(self, report: Frame) -> None:
         """Report a row, and only then say that nothing runs: in between a death is blamed on nobody."""

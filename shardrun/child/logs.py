@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 
+from shardrun.child import guard
 from shardrun.ring.wire import Frame
 from shardrun.ring.words import LOG
 
@@ -24,7 +24,6 @@ class Forward(logging.Handler):
     def __init__(self, say: Callable[[Frame], None]) -> None:
         super().__init__()
         self._say = say
-        self._pid = os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Forward a record; in a process that a handler forked, write it to stderr."""
@@ -33,7 +32,7 @@ class Forward(logging.Handler):
         except Exception:  # A record that does not format: logging prints why, and the row goes on.
             self.handleError(record)
             return
-        if os.getpid() == self._pid:
+        if not guard.is_fork:
             self._say((LOG, int(record.levelno), str(record.name), text[:LONGEST_LINE], running.get()))
         elif sys.stderr is not None:
             sys.stderr.write(f"{text}\n")

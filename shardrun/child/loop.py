@@ -68,6 +68,7 @@ def live(spec: Spec) -> None:
     guard.die_with_parent(spec["parent"], spec.get("lifeline"))
     state.become_child(os.getpid())
     guard.pass_over_signals()
+    guard.notice_forks()
     guard.fill_standard_descriptors()
     deliveries = ring.attach(spec["deliveries"], spec["size"], spec["delivery_words"])
     reports = Reports(ring.attach(spec["reports"], spec["size"], spec["report_words"]))

@@ -6,7 +6,6 @@ before anything runs in it: when this child dies, it ends those sessions before 
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from shardrun.child.guard import fill_standard_descriptors
+from shardrun.child import guard
 from shardrun.db.store import Connection, Database
 from shardrun.errors import DatabaseUnreachable, PoolTimeout
 
@@ -41,7 +40,6 @@ class Pool:
         self._dsn, self._size, self._part = dsn, size, part
         self._announce = announce
         self._patience = patience
-        self._pid = os.getpid()
         self._database: Database | None = None
         self._changed = threading.Condition()
         self._idle: list[tuple[Connection, float]] = []
@@ -58,7 +56,7 @@ class Pool:
 
     @contextmanager
     def _block(self, timeout: Callable[[float], PoolTimeout]) -> Iterator[Connection]:
-        if os.getpid() != self._pid:
+        if guard.is_fork:
             raise RuntimeError(
                 "a process that a handler forked cannot use its parent's connections; open one of its own"
             )
@@ -107,7 +105,7 @@ class Pool:
 
     def _open(self, deadline: float) -> Connection:
         """Connect, with back-off while the server is away; the coordinator knows the session before it is used."""
-        fill_standard_descriptors()
+        guard.fill_standard_descriptors()
         pause = FIRST_PAUSE
         while True:
             try:

@@ -42,7 +42,10 @@ class Reports:
         with self._lock:
             if self._lines:
                 self._write_lines()
-            self._write(pack(report))
+            data = pack(report)
+            done = self._ring.write(data)
+            if done < len(data):
+                self._write(data[done:])
             self._unpublished += 1
             self._age += elapsed
             if (
