@@ -98,7 +98,7 @@ def test_relative_imports_work_in_a_package(write: Write) -> None:
         write(f"{package}/handlers.v2.py", "from .handlers import found")
         assert modules.import_file(f"{package}/handlers.py").found == (1, 2)
         assert modules.import_file(f"{package}/handlers.v2.py").found == (1, 2)
-        assert modules.import_file(f"{package}/sub/__init__.py").__package__.endswith(".sub")
+        assert modules.import_file(f"{package}/sub/__init__.py").__name__.endswith(".sub")
     assert sys.modules["pkg.handlers"].__file__ == os.path.abspath("pkg/handlers.py")
     assert "pkg" not in str(sys.modules["email"].__file__)
 
