@@ -77,7 +77,7 @@ def _payload_decoder(wanted: Any, kind: str) -> Decode:
         return _binary
     _check(wanted, _name(wanted))
     if _is_model(wanted):
-        return lambda body: wanted.model_validate_json(body, strict=True)
+        return lambda body: wanted.model_validate_json(body if isinstance(body, str) else _binary(body), strict=True)
     return msgspec.json.Decoder(wanted, strict=True, dec_hook=_from_json).decode
 
 
