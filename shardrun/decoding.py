@@ -77,7 +77,7 @@ def _payload_decoder(wanted: Any, kind: str) -> Decode:
         return _binary
     _check(wanted, _name(wanted))
     if _is_model(wanted):
-        return lambda body: wanted.model_validate_json(body if isinstance(body, str) else _binary(body), strict=True)
+        return lambda body: _validated(wanted.model_validate_json, body if isinstance(body, str) else _binary(body))
     return msgspec.json.Decoder(wanted, strict=True, dec_hook=_from_json).decode
 
 
@@ -116,13 +116,26 @@ def _from_json(wanted: Any, value: Any) -> Any:
     """Fill a pydantic model inside another type, by the rules of JSON (a date is a string there)."""
     if not _is_model(wanted):
         raise NotImplementedError(f"{_name(wanted)} cannot be decoded")
-    return wanted.model_validate_json(msgspec.json.encode(value), strict=True)
+    return _validated(wanted.model_validate_json, msgspec.json.encode(value))
 
 
 def _from_row(wanted: Any, value: Any) -> Any:
     if not _is_model(wanted):
         raise NotImplementedError(f"{_name(wanted)} cannot be decoded")
-    return wanted.model_validate(value, strict=True)
+    return _validated(wanted.model_validate, value)
+
+
+def _validated(validate: Callable[..., Any], value: Any) -> Any:
+    """Call a pydantic model; its error's first entry says enough, without the value, in the words of the other decoders."""
+    try:
+        return validate(value, strict=True)
+    except ValueError as error:
+        errors = getattr(error, "errors", None)
+        if not callable(errors):
+            raise
+        first = errors()[0]
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        raise msgspec.ValidationError(f"{first['msg']} - at `${where}`" if where else first["msg"]) from error
 
 
 def _text(body: Any) -> str:

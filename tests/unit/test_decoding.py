@@ -50,6 +50,13 @@ class Plain:
     pass
 
 
+class ModelError(ValueError):
+    """Stands in for pydantic's ValidationError."""
+
+    def errors(self) -> list[dict[str, Any]]:
+        return [{"loc": ("number",), "msg": "Input should be a valid integer", "input": "secret"}]
+
+
 class Model:
     """Stands in for a pydantic model: the two methods that shardrun calls."""
 
@@ -64,7 +71,7 @@ class Model:
     def model_validate(cls, value: Any, *, strict: bool) -> Model:
         assert strict
         if type(value["number"]) is not int:
-            raise ValueError("1 validation error for Model\nnumber\n  Input should be a valid integer")
+            raise ModelError("1 validation error for Model\nnumber\n  Input should be a valid integer")
         return cls(value["number"])
 
     def __eq__(self, other: object) -> bool:
@@ -171,7 +178,8 @@ def test_json_becomes_what_is_asked_for(annotation: Any, body: Any, value: Any) 
         (bytes, 5, "the payload does not fit bytes: Expected bytes, got int"),
         (str, b"\xff", "the payload does not fit str: UnicodeDecodeError: "),
         (Invoice, 5, "the payload does not fit Invoice: Expected object, got int"),
-        (Model, '{"number": "7"}', "ValueError: 1 validation error for Model number Input should be a valid integer"),
+        (Model, '{"number": "7"}', "the payload does not fit Model: Input should be a valid integer, at $.number"),
+        (list[Model], '[{"number": "7"}]', "does not fit list[Model]: Input should be a valid integer, at $.number"),
     ],
 )
 def test_what_does_not_fit_is_a_sentence(annotation: Any, body: Any, said: str) -> None:
