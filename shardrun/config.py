@@ -135,6 +135,9 @@ def _read(path: str, shown: str, problems: list[ShardrunError]) -> dict[str, _Gi
     if os.path.basename(path) == PYPROJECT:
         shown = f"{shown} [tool.shardrun]"
         table = table.get("tool", {}).get("shardrun", {})
+    if not isinstance(table, dict):
+        problems.append(UsageProblem(f"{shown} is not a table."))
+        return {}
     unknown = [key for key in table if key not in KEYS]
     problems += [UsageProblem(f"{shown}: there is no setting {key}.{_near(key)}") for key in unknown]
     return {key: _Given(value, f"{key} in {shown}") for key, value in table.items() if key in KEYS}

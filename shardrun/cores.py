@@ -7,10 +7,14 @@ import os
 from collections.abc import Iterator
 
 
-def usable_cores(proc: str = "/proc/self/cgroup", mount: str = "/sys/fs/cgroup") -> int:
-    """Return how many children can run side by side; a quota of 1.5 cores counts as 2."""
-    quotas = [quota for quota in _quotas(proc, mount) if quota > 0]
-    return max(1, min([_affinity(), *(math.ceil(quota) for quota in quotas)]))
+def usable_cores(groups: str = "/proc/self/cgroup", mount: str = "/sys/fs/cgroup", affinity: int | None = None) -> int:
+    """Return how many children can run side by side; a quota of 1.5 cores counts as 2.
+
+    `groups` names this process's control groups as Linux writes them, `mount` is where they are mounted; `affinity` stands in
+    for the cores that the scheduler allows.
+    """
+    quotas = [quota for quota in _quotas(groups, mount) if quota > 0]
+    return max(1, min([affinity or _affinity(), *(math.ceil(quota) for quota in quotas)]))
 
 
 def _affinity() -> int:
@@ -19,9 +23,9 @@ def _affinity() -> int:
     return os.cpu_count() or 1
 
 
-def _quotas(proc: str, mount: str) -> Iterator[float]:
+def _quotas(groups: str, mount: str) -> Iterator[float]:
     """Read the quotas of this process's groups and of the groups above them, in cores (cgroup v2 and v1)."""
-    for line in _read(proc).splitlines():
+    for line in _read(groups).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         if not controllers:

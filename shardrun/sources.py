@@ -32,15 +32,15 @@ def locate(source: str) -> Source:
     """Find out what a source means; raises `UsageProblem` where it cannot be a handler module."""
     target, attribute = _split(source)
     path = os.path.abspath(target)
-    if os.path.isdir(path) or (os.path.isfile(path) and target.endswith(".py")):
+    if (target and os.path.isdir(path)) or (os.path.isfile(path) and target.endswith(".py")):
         return Source(target, path, True, attribute)
-    if os.path.exists(path):
+    if target and os.path.exists(path):
         raise UsageProblem(
             f"{target} is not a Python file: a handler module is a file that ends with .py, or a folder."
         )
     if os.sep not in target and not target.endswith(".py") and _DOTTED.fullmatch(target):
         return Source(target, target, False, attribute)
-    raise UsageProblem(f"{target} does not exist in {os.getcwd()}.{near(target, _neighbours(target))}")
+    raise UsageProblem(f"{target or repr(source)} does not exist in {os.getcwd()}.{near(target, _neighbours(target))}")
 
 
 def files_of(source: Source) -> list[str]:
