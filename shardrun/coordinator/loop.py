@@ -99,10 +99,8 @@ def _go_down(replica: Replica) -> None:
 
 def _give_back(replica: Replica) -> None:
     for service in replica.services:
-        for line in (service.waiting, *(lane.waiting for lane in service.lanes)):
-            for held in [held for held in line if held.stage is Stage.WAITING]:
-                line.remove(held)
-                settle.release(service, held)
+        lines = (service.waiting, *(lane.waiting for lane in service.lanes))
+        settle.give_back(service, [held for line in lines for held in line if held.stage is Stage.WAITING])
 
 
 def _unwritten(replica: Replica) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardrun.coordinator import endings, route, settle
 from shardrun.coordinator.child import Child, State
-from shardrun.coordinator.replica import Replica, log
+from shardrun.coordinator.replica import log
 from shardrun.coordinator.service import Ended, Service
 from shardrun.db.store import Verb
 from shardrun.policy.leases import Held
@@ -19,9 +19,8 @@ from shardrun.ring.wire import Report
 USER_LOG = logging.getLogger("shardrun.handlers")
 
 
-def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
+def take(child: Child, frames: Iterable[Any]) -> None:
     """Note what a child has written, in its order."""
-    spent: dict[int, tuple[Service, int, int]] = {}
     for frame in frames:
         no = frame[0]
         if no < 0:
@@ -35,21 +34,29 @@ def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
         lane.handed -= 1
         if child.alone is held:
             child.alone = None
-        if frame[1] == words.UNSTARTED:
+        code = frame[1]
+        if code == words.UNSTARTED:
             unstarted(service, held)
             continue
         child.finished += 1
-        _, rows, micros = spent.get(id(service), (service, 0, 0))
-        spent[id(service)] = (service, rows + 1, micros + frame[2])
-        if frame[1] == words.ACK:
-            settle.end(service, Ended(held, Verb.ACK))
+        service.timed_rows += 1
+        service.timed_micros += frame[2]
+        if code == words.ACK:
+            settle.acknowledge(service, held)
         else:
             _take_outcome(service, held, Report(*frame))
-    for service, rows, micros in spent.values():
-        service.average = smoothed(service.average, micros / rows / 1e6)
-        if service.full_lanes and service.has_room_again():
-            service.full_lanes = []
-            service.pacing.wake(0.0)
+    for service in {lane.service for lane in child.lanes}:
+        _follow(service)
+
+
+def _follow(service: Service) -> None:
+    """Learn from the reports just taken how long the handler takes, and whether a lane has room again."""
+    if service.timed_rows:
+        service.average = smoothed(service.average, service.timed_micros / service.timed_rows / 1e6)
+        service.timed_rows = service.timed_micros = 0
+    if service.full_lanes and service.has_room_again():
+        service.full_lanes = []
+        service.pacing.wake(0.0)
 
 
 def unstarted(service: Service, held: Held) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from shardrun.coordinator.child import Child
+from collections import defaultdict
+
+from shardrun.coordinator import endings, settle
+from shardrun.coordinator.child import Child, State
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Lane, Service, place
 from shardrun.policy.leases import Held, Stage
 from shardrun.policy.routing import lane_of
-from shardrun.ring.wire import pack
+from shardrun.ring.wire import CannotCross, Frame, pack, pack_all
+
+Frames = defaultdict[Child, list[Frame]]
 
 
 def lane_for(service: Service, held: Held) -> Lane | None:
     """Name the lane that the row's key demands, or None where any lane will do (no key, or NULL)."""
-    if held.row.lane_key is None or not service.subscription.by_key:
-        return None
-    return service.lanes[lane_of(held.row.lane_key, len(service.lanes))]
+    lane_key = held.row.lane_key
+    return None if lane_key is None else service.lanes[lane_of(lane_key, len(service.lanes))]
 
 
 def has_free_lane(service: Service, lane: Lane | None) -> bool:
@@ -41,49 +45,72 @@ def route(replica: Replica) -> None:
     """Hand waiting rows to the lanes that have room, and publish them, one write per child."""
     if replica.life is not Life.SERVING:
         return
-    frames: dict[Child, bytearray] = {}
+    frames: Frames = defaultdict(list)
     for service in replica.services:
         most = 1 + service.ahead
         for lane in service.lanes:
-            while lane.waiting and _may_take(lane, lane.waiting[0], most):
+            while lane.waiting and _has_room(lane, most) and _may_start(lane.child, lane.waiting[0]):
                 _hand(replica, lane, lane.waiting.popleft(), frames)
         if service.waiting:
             _spread(replica, service, most, frames)
-    for child, data in frames.items():
-        child.send(bytes(data))
+    for child, deliveries in frames.items():
+        _publish(child, deliveries)
 
 
-def _spread(replica: Replica, service: Service, most: int, frames: dict[Child, bytearray]) -> None:
-    """Deal rows that any lane may take evenly, the emptiest lanes first."""
-    lanes = sorted(service.lanes, key=lambda lane: lane.handed + len(lane.waiting))
-    level = lanes[0].handed
-    while service.waiting and lanes and level < most:
-        lanes = [lane for lane in lanes if not lane.waiting and _may_take(lane, service.waiting[0], most)]
-        level += 1
+def _spread(replica: Replica, service: Service, most: int, frames: Frames) -> None:
+    """Deal rows that any lane may take, each to the lane that has the fewest."""
+    open_lanes = [lane for lane in service.lanes if not lane.waiting and _has_room(lane, most)]
+    lanes = sorted(open_lanes, key=lambda lane: lane.handed)
+    waiting = service.waiting
+    while waiting and lanes and (level := lanes[0].handed) < most:
+        handed = 0
         for lane in lanes:
-            if service.waiting and lane.handed < level and _may_take(lane, service.waiting[0], most):
-                _hand(replica, lane, service.waiting.popleft(), frames)
+            if lane.handed > level or not waiting:
+                break
+            if _may_start(lane.child, waiting[0]):
+                _hand(replica, lane, waiting.popleft(), frames)
+                handed += 1
+        if not handed:
+            return
 
 
-def _may_take(lane: Lane, held: Held, most: int) -> bool:
+def _has_room(lane: Lane, most: int) -> bool:
     child = lane.child
-    if not child.is_ready or lane.handed >= most or held.stage is not Stage.WAITING or child.alone is not None:
-        return False
-    return not (held.alone and child.handed)
+    return lane.handed < most and child.state is State.READY and child.alone is None
 
 
-def _hand(replica: Replica, lane: Lane, held: Held, frames: dict[Child, bytearray]) -> None:
-    child = lane.child
+def _may_start(child: Child, held: Held) -> bool:
+    return held.stage is Stage.WAITING and not (held.alone and child.handed) and child.alone is None
+
+
+def _hand(replica: Replica, lane: Lane, held: Held, frames: Frames) -> None:
+    child, row = lane.child, held.row
     replica.next_no = no = replica.next_no + 1
-    row = held.row
-    frame = (no, lane.local, row.id, held.attempt, held.deadline, row.key, row.group, row.headers, row.body)
-    data = frames.get(child)
-    if data is None:
-        data = frames[child] = bytearray()
-    data += pack(frame)
+    frames[child].append(
+        (no, lane.local, row.id, held.attempt, held.deadline, row.key, row.group, row.headers, row.body)
+    )
     held.lane = lane
-    lane.service.book.hand_out(held)
+    held.stage = Stage.RUNNING
     lane.handed += 1
     child.handed[no] = held
     if held.alone:
         child.alone = held
+
+
+def _publish(child: Child, deliveries: list[Frame]) -> None:
+    try:
+        child.send(pack_all(deliveries))
+    except CannotCross:
+        for delivery in deliveries:
+            _publish_alone(child, delivery)
+
+
+def _publish_alone(child: Child, delivery: Frame) -> None:
+    """Send one row; one with a value that cannot cross is a failed attempt, and no other row suffers."""
+    try:
+        child.send(pack(delivery))
+    except CannotCross as error:
+        held = child.handed.pop(delivery[0])
+        held.lane.handed -= 1
+        service: Service = held.lane.service
+        settle.end(service, endings.failed(service, held, 60.0, str(error)))

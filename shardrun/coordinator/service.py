@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,6 +55,29 @@ class Ended(NamedTuple):
 
 
 @dataclass(slots=True)
+class Batch:
+    """Rows whose settlements are with the database together, and the tokens that were presented."""
+
+    acked: list[Held]
+    ended: list[Ended]
+    presented: dict[Any, str] = field(default_factory=dict)
+
+    def rows(self) -> Iterator[Held]:
+        """Go through all rows."""
+        yield from self.acked
+        for ended in self.ended:
+            yield ended.held
+
+    def present(self) -> None:
+        """Note the tokens that go to the database now."""
+        self.presented = {held.id: held.token for held in self.rows()}
+
+    def was_adopted(self, held: Held) -> bool:
+        """Tell whether a row was claimed again by this replica since its token was presented."""
+        return self.presented[held.id] != held.token
+
+
+@dataclass(slots=True)
 class Counts:
     """Rows by outcome since the start; `lost` rows were held by another when they ended."""
 
@@ -64,7 +88,7 @@ class Counts:
     lost: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Service:
     """One subscription being served."""
 
@@ -76,11 +100,14 @@ class Service:
     children: int
     lanes: list[Lane] = field(default_factory=list)
     waiting: deque[Held] = field(default_factory=deque)  # rows that any lane may take
+    acked: list[Held] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
-    in_doubt: list[Ended] = field(default_factory=list)  # sent, and the connection broke: repeated before all else
-    settling: bool = False
+    settling: Batch | None = None
+    in_doubt: Batch | None = None  # sent, and the connection broke: repeated before all else
     extending: bool = False
     average: float | None = None  # seconds that a handler takes
+    timed_rows: int = 0  # reported since `average` was brought up to date
+    timed_micros: int = 0
     counts: Counts = field(default_factory=Counts)
     full_lanes: list[Lane] = field(default_factory=list)  # left out by the last claim, which took nothing
     backlog: Backlog | None = None  # what the table held when it was last asked

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from shardrun.coordinator import clock, endings
+from shardrun.coordinator import endings
 from shardrun.coordinator.replica import Replica, log
-from shardrun.coordinator.service import Ended, Service
+from shardrun.coordinator.service import Batch, Ended, Service
 from shardrun.db.store import Connection, Settlement, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError, StatementFailed
 from shardrun.outcome import Backoff
@@ -20,8 +20,20 @@ MOST = 1000
 AGAIN = 0.02
 """Seconds until a settlement that met a conflict is repeated."""
 
-Answers = Mapping[Any, bool | StatementFailed]
-"""Per id: whether the settlement took effect, or why the database refused it."""
+
+class _Answer(NamedTuple):
+    """What the database said to a batch: the ids that are lost, and those that it refused to write, with the reason."""
+
+    lost: set[Any]
+    refused: dict[Any, StatementFailed]
+
+
+def acknowledge(service: Service, held: Held) -> None:
+    """Note that a row is done: the most frequent ending, kept apart from the others for speed."""
+    if service.book.end(held):
+        service.acked.append(held)
+    else:
+        _lost(service, held)
 
 
 def end(service: Service, ended: Ended) -> None:
@@ -33,11 +45,12 @@ def end(service: Service, ended: Ended) -> None:
 
 
 def release(service: Service, held: Held) -> None:
-    """Give an unstarted row back at once, its attempt not spent."""
-    service.releasing += 1
-    end(service, Ended(held, Verb.RELEASE))
-    if held.hold is Hold.LOST:
-        service.releasing -= 1
+    """Give an unstarted row back at once, its attempt not spent; nothing is claimed past it meanwhile."""
+    if service.book.end(held):
+        service.releasing += 1
+        service.ended.append(Ended(held, Verb.RELEASE))
+    else:
+        _lost(service, held)
 
 
 def recount(replica: Replica, service: Service, held: Held) -> None:
@@ -58,100 +71,96 @@ def settle(replica: Replica) -> None:
     if replica.outage:
         return
     for service in replica.services:
-        if service.ended and not service.settling:
-            batch = _next_batch(service)
-            if batch:
-                _send(replica, service, batch)
+        if (service.acked or service.ended) and service.settling is None and (batch := _next_batch(service)):
+            _send(replica, service, batch)
 
 
 def repeat(replica: Replica, service: Service) -> None:
     """Send the batch that a broken connection left in doubt: each statement changes its row only if it has not yet (R1)."""
-    if service.in_doubt and not service.settling:
-        batch, service.in_doubt = service.in_doubt, []
+    if service.in_doubt is not None and service.settling is None:
+        batch, service.in_doubt = service.in_doubt, None
         _send(replica, service, batch, repeated=True)
 
 
-def _next_batch(service: Service) -> list[Ended]:
-    batch: list[Ended] = []
-    rest: list[Ended] = []
-    for ended in service.ended:
-        held = ended.held
-        if held.hold is Hold.SURE and len(batch) < MOST:
-            service.book.settle(held)
-            batch.append(ended)
-        elif held.hold is not Hold.LOST:
-            rest.append(ended)
-        elif ended.verb is Verb.RELEASE:
+def _next_batch(service: Service) -> Batch | None:
+    """Take what may be settled now; rows whose extension is under way or in doubt wait for its answer (R1)."""
+    acked, ended = service.acked, service.ended
+    batch = Batch([held for held in acked[:MOST] if held.hold is Hold.SURE], [])
+    service.acked = [held for held in acked[:MOST] if held.hold not in (Hold.SURE, Hold.LOST)] + acked[MOST:]
+    service.ended = []
+    for each in ended:
+        if each.held.hold is Hold.SURE and len(batch.ended) < MOST:
+            batch.ended.append(each)
+        elif each.held.hold is not Hold.LOST:
+            service.ended.append(each)
+        elif each.verb is Verb.RELEASE:
             service.releasing -= 1
-    service.ended = rest
-    return batch
+    for held in batch.rows():
+        service.book.settle(held)
+    return batch if batch.acked or batch.ended else None
 
 
-def _send(replica: Replica, service: Service, batch: list[Ended], repeated: bool = False) -> None:
-    service.settling = True
-    settlements = [_settlement(ended) for ended in batch]
+def _send(replica: Replica, service: Service, batch: Batch, repeated: bool = False) -> None:
+    service.settling = batch
+    batch.present()
+    settlements = [Settlement(Verb.ACK, held.id, held.token) for held in batch.acked] + [*map(_settlement, batch.ended)]
 
-    def work(connection: Connection) -> Answers:
-        return _write(service, connection, settlements, repeated)
-
-    def done(result: Answers | ShardrunError) -> None:
-        service.settling = False
+    def done(result: _Answer | ShardrunError) -> None:
+        service.settling = None
         if isinstance(result, ConnectionLost | DatabaseUnreachable):
             service.in_doubt = batch
             replica.connection_lost(result)
         elif isinstance(result, Conflict):
-            service.settling = True
+            service.settling = batch
             replica.later(AGAIN, lambda: _send(replica, service, batch, repeated))
         elif isinstance(result, ShardrunError):
             raise result
         else:
-            _settled(replica, service, batch, settlements, result)
+            _settled(replica, service, batch, result)
 
-    replica.threads.submit(work, done, urgent=True)
+    replica.threads.submit(lambda connection: _write(service, connection, settlements, repeated), done, urgent=True)
 
 
 def _settlement(ended: Ended) -> Settlement:
     held = ended.held
-    if ended.verb is Verb.ACK:
-        return Settlement(Verb.ACK, held.id, held.tokens[0])
     attempt = held.attempt + 1 if ended.verb is Verb.RECOUNT else held.attempt - 1
-    return Settlement(ended.verb, held.id, held.tokens[0], ended.delay, ended.reason, max(0, attempt))
+    return Settlement(ended.verb, held.id, held.token, ended.delay, ended.reason, max(0, attempt))
 
 
-def _write(
-    service: Service, connection: Connection, settlements: Sequence[Settlement], repeated: bool
-) -> dict[Any, bool | StatementFailed]:
+def _write(service: Service, connection: Connection, settlements: list[Settlement], repeated: bool) -> _Answer:
     """Write all at once; where one of them is refused, write them one by one, so that it holds up no other."""
     try:
         effective = service.store.settle(connection, settlements, repeated)
-        return {settlement.id: settlement.id in effective for settlement in settlements}
     except StatementFailed as error:
         if len(settlements) == 1:
-            return {settlements[0].id: error}
-    answers: dict[Any, bool | StatementFailed] = {}
+            return _Answer(set(), {settlements[0].id: error})
+    else:
+        return _Answer({each.id for each in settlements} - effective, {})
+    answer = _Answer(set(), {})
     for settlement in settlements:
-        answers |= _write(service, connection, [settlement], repeated)
-    return answers
+        one = _write(service, connection, [settlement], repeated)
+        answer.lost.update(one.lost)
+        answer.refused.update(one.refused)
+    return answer
 
 
-def _settled(
-    replica: Replica, service: Service, batch: list[Ended], settlements: Sequence[Settlement], answers: Answers
-) -> None:
-    for ended, settlement in zip(batch, settlements, strict=True):
-        held = ended.held
-        answer = answers[held.id]
-        if answer is True:
-            _took_effect(replica, service, ended)
-        elif isinstance(answer, StatementFailed):
-            _refused(replica, service, ended, answer)
-        elif held.token != settlement.token:  # it was adopted meanwhile: ours again, under another token
-            service.book.unsettled(held)
-            service.ended.append(ended)
+def _settled(replica: Replica, service: Service, batch: Batch, answer: _Answer) -> None:
+    doubtful = answer.lost or answer.refused
+    for held in batch.acked:
+        if doubtful and held.id in answer.lost:
+            _not_ours(service, Ended(held, Verb.ACK), batch)
+        elif doubtful and held.id in answer.refused:
+            _refused(replica, service, Ended(held, Verb.ACK), answer.refused[held.id])
         else:
-            if ended.verb is Verb.RELEASE:
-                service.releasing -= 1
             service.book.forget(held)
-            _lost(service, held)
+            service.counts.acked += 1
+    for ended in batch.ended:
+        if ended.held.id in answer.lost:
+            _not_ours(service, ended, batch)
+        elif ended.held.id in answer.refused:
+            _refused(replica, service, ended, answer.refused[ended.held.id])
+        else:
+            _took_effect(replica, service, ended)
 
 
 def _took_effect(replica: Replica, service: Service, ended: Ended) -> None:
@@ -176,10 +185,25 @@ def _took_effect(replica: Replica, service: Service, ended: Ended) -> None:
 
 
 def _put_off(replica: Replica, service: Service, ended: Ended) -> None:
-    """Claim again when the row falls due, not a poll interval later."""
+    """Claim again when the row falls due, where the next poll comes too late for that."""
     if replica.until_empty:
         service.awaited.add(ended.held.id)
-    service.pacing.wake(clock.now() + (ended.delay or 0.0))
+    delay = ended.delay or 0.0
+    if delay < service.pacing.poll:
+        replica.later(delay, lambda: service.pacing.wake(0.0))
+
+
+def _not_ours(service: Service, ended: Ended, batch: Batch) -> None:
+    """Note that a row no longer carried the token; where it was adopted meanwhile it is ours under another (R2)."""
+    held = ended.held
+    if batch.was_adopted(held):
+        service.book.unsettled(held)
+        service.ended.append(ended)
+        return
+    if ended.verb is Verb.RELEASE:
+        service.releasing -= 1
+    service.book.forget(held)
+    _lost(service, held)
 
 
 def _refused(replica: Replica, service: Service, ended: Ended, why: StatementFailed) -> None:
@@ -203,3 +227,10 @@ def _lost(service: Service, held: Held) -> None:
     service.counts.lost += 1
     service.leave_line(held)
     log.warning("%s row %s: lost; another replica holds it, and nothing was changed", service.name, held.id)
+
+
+def give_back(service: Service, rows: Iterable[Held]) -> None:
+    """Release rows that nothing will start any more."""
+    for held in rows:
+        service.leave_line(held)
+        release(service, held)

@@ -48,7 +48,7 @@ def _spawn(replica: Replica, index: int) -> Child:
 
 def _reported(replica: Replica, child: Child) -> None:
     was = child.state
-    reports.take(replica, child, child.receive())
+    reports.take(child, child.receive())
     if was is State.STARTING and child.is_ready:
         _ready(replica, child)
 
@@ -69,7 +69,7 @@ def _look(replica: Replica) -> None:
     replica.looking = False
     for child in replica.children:
         if child.state in (State.READY, State.RECALLED) and child.has_unpublished():
-            reports.take(replica, child, child.receive_to_mark())
+            reports.take(child, child.receive_to_mark())
 
 
 def _ready(replica: Replica, child: Child) -> None:
@@ -84,7 +84,7 @@ def _died(replica: Replica, child: Child) -> None:
     """Drain what it had reported, then blame what it ran: nothing else of its rows has begun (R7)."""
     code = child.process.wait()
     closing = child.state is State.CLOSING
-    reports.take(replica, child, child.receive_to_mark())
+    reports.take(child, child.receive_to_mark())
     blamed = [child.handed[no] for no in child.running() if no in child.handed]
     child.state = State.DEAD
     cause = describe(code)
@@ -212,15 +212,15 @@ def recall(replica: Replica, children: Iterable[Child]) -> None:
     """Let children start no more rows, and take back what they have not started."""
     for child in [child for child in children if child.is_ready]:
         child.recall()
-        replica.later(SETTLED_WORDS, partial(_take_back, replica, child))
+        replica.later(SETTLED_WORDS, partial(_take_back, child))
 
 
-def _take_back(replica: Replica, child: Child) -> None:
+def _take_back(child: Child) -> None:
     """Take back what a recalled child has not started: it looks at the stop word after it has named the row it starts."""
     if child.state is not State.RECALLED:
         return
     running = set(child.running())  # read before the reports: a row that has ended since is among them
-    reports.take(replica, child, child.receive_to_mark())
+    reports.take(child, child.receive_to_mark())
     unstarted = [no for no in child.handed if no not in running]
     for no in unstarted:
         held = child.handed.pop(no)

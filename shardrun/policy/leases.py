@@ -33,7 +33,7 @@ class Stage(enum.Enum):
 class Hold(enum.Enum):
     """How surely the row's lease is ours."""
 
-    SURE = enum.auto()  # the row carries tokens[0]
+    SURE = enum.auto()  # the row carries `token`
     EXTENDING = enum.auto()  # an extension is with the database
     DOUBT = enum.auto()  # the row carries one of `tokens`, if it is ours
     LOST = enum.auto()  # another may hold it
@@ -42,14 +42,15 @@ class Hold(enum.Enum):
 class Held:
     """One row in the book. `deadline` is when its lease may end at the earliest, `order` its place among all claimed rows."""
 
-    __slots__ = ("alone", "attempt", "deadline", "hold", "id", "lane", "order", "row", "stage", "tokens")
+    __slots__ = ("alone", "attempt", "deadline", "doubts", "hold", "id", "lane", "order", "row", "stage", "token")
 
     def __init__(self, row: Any, order: int, deadline: float) -> None:
         self.row = row
         self.id = row.id
         self.attempt: int = row.attempt
         self.alone = False  # it ran beside others when their child died: it runs by itself next (R7)
-        self.tokens: tuple[str, ...] = (row.token,)
+        self.token: str = row.token  # what the row carries when the hold is SURE
+        self.doubts: tuple[str, ...] = ()  # what it may carry instead, when it is not
         self.order = order
         self.lane: Any = None  # the lane that its key names, or that took it; the router's to set
         self.deadline = deadline
@@ -57,9 +58,9 @@ class Held:
         self.hold = Hold.SURE
 
     @property
-    def token(self) -> str:
-        """Give the token to present; the only one that the row may carry when the hold is SURE."""
-        return self.tokens[0]
+    def tokens(self) -> tuple[str, ...]:
+        """List the tokens of which the row carries one, if it is ours."""
+        return (self.token, *self.doubts)
 
     def __repr__(self) -> str:
         return f"<Held {self.id!r} {self.stage.name} {self.hold.name}>"
@@ -97,7 +98,7 @@ class LeaseBook:
                 held = self._held[row.id] = Held(row, self._order, deadline)
                 new.append(held)
             else:
-                known.tokens = (row.token,)
+                known.token, known.doubts = row.token, ()
                 known.hold = Hold.SURE
                 known.deadline = deadline
                 adopted.append(known)
@@ -167,11 +168,11 @@ class LeaseBook:
             if held.hold is not Hold.EXTENDING:
                 continue
             if held.id in extended:
-                held.tokens = (new,)
+                held.token, held.doubts = new, ()
                 held.deadline = deadline
                 held.hold = Hold.SURE
             elif held.id in busy:
-                held.hold = Hold.SURE if len(held.tokens) == 1 else Hold.DOUBT
+                held.hold = Hold.DOUBT if held.doubts else Hold.SURE
             else:
                 self._lose(held)
                 lost.append(held)
@@ -183,8 +184,8 @@ class LeaseBook:
             if held.hold is not Hold.EXTENDING:
                 continue
             if new is not None:
-                held.tokens = (*held.tokens, new)
-            held.hold = Hold.SURE if len(held.tokens) == 1 else Hold.DOUBT
+                held.doubts = (*held.doubts, new)
+            held.hold = Hold.DOUBT if held.doubts else Hold.SURE
 
     def _lose(self, held: Held) -> None:
         held.hold = Hold.LOST

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -139,6 +139,7 @@ class _Packers(threading.local):
     def renew(self) -> None:
         packer = msgpack.Packer(default=_to_extension, unicode_errors="surrogatepass")
         self.pack: Callable[[Frame], bytes] = packer.pack
+        self.many = msgpack.Packer(default=_to_extension, unicode_errors="surrogatepass", autoreset=False)
 
 
 _packers = _Packers()
@@ -153,6 +154,22 @@ def pack(frame: Frame) -> bytes:
         data = _packers.pack(frame)
     except (TypeError, ValueError, OverflowError) as problem:
         raise CannotCross(str(problem)) from problem
+    if len(data) > KEPT_BUFFER:
+        _packers.renew()
+    return data
+
+
+def pack_all(frames: Iterable[Frame]) -> bytes:
+    """Turn many frames into the bytes of all, for less than one at a time; raises `CannotCross` and has packed none."""
+    packer = _packers.many
+    try:
+        for frame in frames:
+            packer.pack(frame)
+        data: bytes = packer.bytes()
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise CannotCross(str(problem)) from problem
+    finally:
+        packer.reset()
     if len(data) > KEPT_BUFFER:
         _packers.renew()
     return data
