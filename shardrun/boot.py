@@ -11,7 +11,6 @@ from time import monotonic
 from typing import Any
 
 from shardrun import config, handler, registry
-from shardrun.signature import plan
 from shardrun.child.state import is_child
 from shardrun.config import Settings
 from shardrun.coordinator import loop
@@ -28,7 +27,9 @@ from shardrun.policy.leases import LeaseBook
 from shardrun.policy.pacing import Pacing
 from shardrun.queue import Queue, Subscription
 from shardrun.registry import Declared
+from shardrun.signature import plan
 from shardrun.summary import Summary
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:

@@ -157,7 +157,7 @@ def enqueue(
     chosen = _one_queue(queue)
     roles = {"partition_key": key, "group": group, "priority": priority, "retry_after": after}
     given = {role: value for role, value in roles.items() if value is not None}
-    lines = payloads or [line for line in click.get_text_stream("stdin") if line.strip()]
+    lines = payloads or [line for line in sys.stdin if line.strip()]
     count = boot.enqueue(settings, chosen, [{"payload": _parsed(line), **given} for line in lines])
     _print(f"{count} {'row' if count == 1 else 'rows'} enqueued into {chosen.table}")
 

@@ -55,4 +55,4 @@ class Backoff:
 
 Outcome: TypeAlias = Ack | Retry | Snooze | Drop | DeadLetter
 Answer: TypeAlias = Outcome | None
-BatchAnswer: TypeAlias = Outcome | None | Sequence[Outcome | None]
+BatchAnswer: TypeAlias = Outcome | Sequence[Outcome | None] | None

@@ -19,7 +19,7 @@ from shardrun.child.call import Call, boot_time
 from shardrun.child.endings import UNSTARTED
 from shardrun.child.reports import Reports
 from shardrun.ring.wire import Frame
-from shardrun.ring.words import EXTENDED, STOP, running
+from shardrun.ring.words import EXTENDED, RESUME, STOP, running
 
 NANOSECONDS = 1_000_000_000
 
@@ -53,6 +53,7 @@ class Lane:
         self._reports = reports
         self._words = reports.words
         self._running = running(index)
+        self._refusing = False
 
     def take(self, row: Frame) -> None:
         """Carry a row through."""
@@ -63,13 +64,18 @@ class Lane:
     def begin(self, row: Frame) -> float | None:
         """Say that this row runs, then look whether it may; None means that it was reported as unstarted.
 
-        In this order: the coordinator first forbids starts, then waits a little, then reads what runs.
+        In this order: the coordinator first forbids starts, then waits a little, then reads what runs. After a refusal all
+        rows are refused until the coordinator, which has them all back then, says RESUME: they come again in order.
         """
+        if row[0] == RESUME:
+            self._refusing = False
+            return None
         self._words[self._running] = row[0]
         now = boot_time()
         late = now > row[4] and now * NANOSECONDS > self._coordinator[EXTENDED]
-        if not late and not self._coordinator[STOP]:
+        if not (late or self._refusing or self._coordinator[STOP]):
             return now
+        self._refusing = True
         self._words[self._running] = 0
         self._reports.add((row[0], UNSTARTED.code, 0, *UNSTARTED[1:]))
         return None

@@ -14,7 +14,7 @@ from shardrun.db.store import Verb
 from shardrun.policy.leases import Held
 from shardrun.policy.pacing import smoothed
 from shardrun.ring import words
-from shardrun.ring.wire import Report
+from shardrun.ring.wire import Report, pack
 
 USER_LOG = logging.getLogger("shardrun.handlers")
 
@@ -36,6 +36,7 @@ def take(child: Child, frames: Iterable[Any]) -> None:
             child.alone = None
         code = frame[1]
         if code == words.UNSTARTED:
+            lane.refused = True
             unstarted(service, held)
             continue
         child.finished += 1
@@ -45,6 +46,10 @@ def take(child: Child, frames: Iterable[Any]) -> None:
             settle.acknowledge(service, held)
         else:
             _take_outcome(service, held, Report(*frame))
+    for lane in child.lanes:
+        if lane.refused and not lane.handed:
+            lane.refused = False
+            child.send(pack((words.RESUME, lane.local)))
     for service in {lane.service for lane in child.lanes}:
         _follow(service)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from shardrun.coordinator import endings, settle
+from shardrun.coordinator import clock, endings, settle
 from shardrun.coordinator.child import Child, State
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Lane, Service, place
@@ -46,18 +46,19 @@ def route(replica: Replica) -> None:
     if replica.life is not Life.SERVING:
         return
     frames: Frames = defaultdict(list)
+    now = clock.now()
     for service in replica.services:
         most = 1 + service.ahead
         for lane in service.lanes:
-            while lane.waiting and _has_room(lane, most) and _may_start(lane.child, lane.waiting[0]):
+            while lane.waiting and _has_room(lane, most) and _may_start(lane.child, lane.waiting[0], now):
                 _hand(replica, lane, lane.waiting.popleft(), frames)
         if service.waiting:
-            _spread(replica, service, most, frames)
+            _spread(replica, service, most, frames, now)
     for child, deliveries in frames.items():
         _publish(child, deliveries)
 
 
-def _spread(replica: Replica, service: Service, most: int, frames: Frames) -> None:
+def _spread(replica: Replica, service: Service, most: int, frames: Frames, now: float) -> None:
     """Deal rows that any lane may take, each to the lane that has the fewest."""
     open_lanes = [lane for lane in service.lanes if not lane.waiting and _has_room(lane, most)]
     lanes = sorted(open_lanes, key=lambda lane: lane.handed)
@@ -67,7 +68,7 @@ def _spread(replica: Replica, service: Service, most: int, frames: Frames) -> No
         for lane in lanes:
             if lane.handed > level or not waiting:
                 break
-            if _may_start(lane.child, waiting[0]):
+            if _may_start(lane.child, waiting[0], now):
                 _hand(replica, lane, waiting.popleft(), frames)
                 handed += 1
         if not handed:
@@ -76,11 +77,13 @@ def _spread(replica: Replica, service: Service, most: int, frames: Frames) -> No
 
 def _has_room(lane: Lane, most: int) -> bool:
     child = lane.child
-    return lane.handed < most and child.state is State.READY and child.alone is None
+    return lane.handed < most and child.state is State.READY and child.alone is None and not lane.refused
 
 
-def _may_start(child: Child, held: Held) -> bool:
-    return held.stage is Stage.WAITING and not (held.alone and child.handed) and child.alone is None
+def _may_start(child: Child, held: Held, now: float) -> bool:
+    if held.stage is not Stage.WAITING or held.deadline < now or child.alone is not None:
+        return False
+    return not (held.alone and child.handed)
 
 
 def _hand(replica: Replica, lane: Lane, held: Held, frames: Frames) -> None:

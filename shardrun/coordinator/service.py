@@ -22,7 +22,7 @@ class Lane:
     Its place in `Service.lanes` is what the hash of a key names; `local`, its place in the child, is what crosses the ring.
     """
 
-    __slots__ = ("child", "handed", "local", "service", "waiting")
+    __slots__ = ("child", "handed", "local", "refused", "service", "waiting")
 
     def __init__(self, service: Service, child: Child, local: int) -> None:
         self.service = service
@@ -30,6 +30,7 @@ class Lane:
         self.local = local
         self.waiting: deque[Held] = deque()
         self.handed = 0
+        self.refused = False  # the child refused a row: nothing follows until all of them are back
 
     @property
     def is_free(self) -> bool:

@@ -142,8 +142,8 @@ def _bury(replica: Replica, child: Child, blamed: list[Held], cause: str) -> Non
     """Put the dead child's rows back in front of their lanes, in order; what it ran spends an attempt first."""
     handed, child.handed = child.handed, {}
     child.alone = None
-    for held in handed.values():
-        held.lane.handed -= 1
+    for lane in child.lanes:
+        lane.handed, lane.refused = 0, False
     for held in handed.values():
         if held in blamed:
             held.alone = len(blamed) > 1

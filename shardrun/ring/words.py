@@ -24,6 +24,8 @@ DELIVERY_WORDS: Final = 4
 # Coordinator to child: the first element is a delivery's number (1 and up), or
 CLOSE: Final = 0
 """(0,): finish what the lanes run, then exit with 0."""
+RESUME: Final = -1
+"""(-1, lane): a lane that has refused a row refuses all rows up to this, so that none passes the one that comes again."""
 
 # Child to coordinator: the first element is a delivery's number (1 and up: a report), or
 READY: Final = -1
