@@ -80,7 +80,7 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, BadAnswer):
         return storable(str(error), LONGEST_REASON)
     try:
-        message = str(error)
+        message = str.__str__(str(error))  # A plain one: __str__ may return a subclass with methods of its own.
     except BaseException as second:
         message = f"(its message could not be read: {type(second).__name__})"
     if type(error) is TypeError and message == "exceptions must derive from BaseException":
@@ -90,7 +90,7 @@ def error_text(error: BaseException) -> str:
 
 def storable(text: str, longest: int) -> str:
     """Cut a text and replace what no database's text column takes: NUL and halves of surrogate pairs."""
-    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[:longest])
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", str.__str__(text)[:longest])
 
 
 def _of_rule(ruled: Any, reason: str, trace: str | None) -> Ending:
