@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from shardrun.db.table import TIMES, Column, Layout, Table
 from shardrun.errors import DeclarationProblem, ShardrunError
-from shardrun.queue import Queue, Source, Subscription, split_name
+from shardrun.queue import Queue, Source, Subscription
 
 NEAR = 3
 """Near names that a message lists at most; more would hide the right one."""
@@ -171,8 +171,3 @@ def _serves(layout: Layout, columns: Sequence[tuple[str, bool, bool | None]], co
     if processed is None:
         return condition is None
     return condition is not None and processed.name in condition and "is null" in condition.lower()
-
-
-def table_parts(name: str) -> tuple[str, ...]:
-    """Split a table's name as a declaration writes it."""
-    return tuple(split_name(name))

@@ -30,14 +30,21 @@ def share(settlements: Iterable[Settlement], drops_alone: bool) -> tuple[list[Sh
     """
     shared: dict[tuple[Verb, Token, int], list[Any]] = {}
     alone: list[Settlement] = []
+    ack, drop, release = Verb.ACK, Verb.DROP, Verb.RELEASE
+    last: tuple[Verb, Token, int] | None = None
+    ids: list[Any] = []
     for settlement in settlements:
-        verb, token = settlement.verb, settlement.token
-        if verb is Verb.ACK or (verb is Verb.DROP and not (drops_alone and settlement.reason)):
-            shared.setdefault((Verb.ACK, token, 0), []).append(settlement.id)
-        elif verb is Verb.RELEASE:
-            shared.setdefault((verb, token, settlement.attempt), []).append(settlement.id)
+        verb = settlement.verb
+        if verb is ack or (verb is drop and not (drops_alone and settlement.reason)):
+            key = (ack, settlement.token, 0)
+        elif verb is release:
+            key = (release, settlement.token, settlement.attempt)
         else:
             alone.append(settlement)
+            continue
+        if key != last:  # neighbours come from one claim: most rows of a batch share its token
+            last, ids = key, shared.setdefault(key, [])
+        ids.append(settlement.id)
     return [Shared(*key, ids) for key, ids in shared.items()], alone
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardrun.db import check
 from shardrun.db.postgres.parts import quote as quote_for_driver
-from shardrun.db.table import Column, Layout, Table, lay
+from shardrun.db.table import Column, Layout, Table, lay, name_parts
 from shardrun.queue import Queue, Subscription
 
 TYPES = {
@@ -36,7 +36,7 @@ Reader = Callable[[Sequence[str]], Table | None]
 
 def statements(queue: Queue[Any], subscriptions: Sequence[Subscription], read: Reader) -> list[str]:
     """Write the statements for what `read` does not find, in the order in which they must run."""
-    parts = check.table_parts(queue.table)
+    parts = name_parts(queue.table)
     table = read(parts)
     written = [] if table else [create_table(parts, columns_of(queue))]
     table = table or _imagined(parts, queue)
@@ -45,7 +45,7 @@ def statements(queue: Queue[Any], subscriptions: Sequence[Subscription], read: R
         wanted = [index_of(layout) for layout in layouts if check.missing_index(layout)]
         written += list(dict.fromkeys(wanted))
     for name in dict.fromkeys(one.dead_letter for one in subscriptions if one.dead_letter):
-        dead = check.table_parts(name)
+        dead = name_parts(name)
         if read(dead) is None and dead != parts:
             written.append(create_table(dead, _dead_columns(queue, table)))
     return written

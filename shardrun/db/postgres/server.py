@@ -14,7 +14,7 @@ from shardrun.db import check
 from shardrun.db.postgres import catalogue, ddl, driver, sql
 from shardrun.db.postgres.driver import Connection
 from shardrun.db.postgres.store import PostgresStore
-from shardrun.db.table import Table, lay
+from shardrun.db.table import Table, lay, name_parts
 from shardrun.errors import (
     Conflict,
     DatabaseUnreachable,
@@ -210,9 +210,9 @@ class Postgres:
     ) -> tuple[list[ShardrunError], Table | None, Table | None]:
         place = f"in database {connection.info.dbname}"
         there = check.Catalogue(place=place, names=lambda: catalogue.names(connection))
-        table = catalogue.read(connection, check.table_parts(subscription.queue.table))
+        table = catalogue.read(connection, name_parts(subscription.queue.table))
         name = subscription.dead_letter
-        dead = None if name is None else catalogue.read(connection, check.table_parts(name))
+        dead = None if name is None else catalogue.read(connection, name_parts(name))
         return check.problems(there, subscription, table, dead), table, dead
 
     def ddl(

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from shardrun.db import check
 from shardrun.db.sqlite import catalogue, ddl, driver
 from shardrun.db.sqlite.store import SqliteStore
-from shardrun.db.table import Table, lay
+from shardrun.db.table import Table, lay, name_parts
 from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, Unsupported, UsageProblem
 from shardrun.queue import Queue, Subscription
 
@@ -167,9 +167,9 @@ class Sqlite:
             time_kinds=("text", "timestamp"),
             typed=False,
         )
-        table = catalogue.read(connection, check.table_parts(subscription.queue.table))
+        table = catalogue.read(connection, name_parts(subscription.queue.table))
         name = subscription.dead_letter
-        dead = None if name is None else catalogue.read(connection, check.table_parts(name))
+        dead = None if name is None else catalogue.read(connection, name_parts(name))
         return check.problems(there, subscription, table, dead), table, dead
 
     def ddl(

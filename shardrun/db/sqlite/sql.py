@@ -24,7 +24,7 @@ AGED_BEFORE = "'1900-01-01'"
 UNIT = "'+0.001 seconds'"
 NOW = f"strftime({FORMAT}, 'now')"
 
-LENGTHS = (1, 8, 32, 128, 512, 2048, 8192)
+LENGTHS = tuple(2**power for power in range(14))
 """Lengths of lists in statements. More of them: less filling, more statements to compile."""
 
 LATER_LIMIT = 100_000
@@ -214,13 +214,13 @@ def _handed_out(layout: Layout) -> list[str]:
 
 
 def _body(payload: Column | None) -> str:
-    """Write a payload as it is stored; a number in a column of JSON or of numbers becomes JSON's text."""
+    """Write a payload as it is stored; JSON is always text, whatever SQLite or the user made of it."""
     if payload is None:
         return "null"
     value = quote(payload.name)
-    if payload.kind in ("text", "binary"):
+    if payload.kind in ("text", "binary", "other"):
         return value
-    return f"case when typeof({value}) in ('integer', 'real') then cast({value} as text) else {value} end"
+    return f"cast({value} as text)"
 
 
 def _lane_key(key: Column) -> str:
@@ -238,7 +238,7 @@ def _unfinished(layout: Layout) -> list[str]:
     processed, group = layout.column("processed_at"), layout.column("group")
     conditions = [f"{quote(processed.name)} is null"] if processed else []
     if group is not None and layout.group is not None:
-        conditions.append(f"{quote(group.name)} = ?")
+        conditions.append(f"{quote(group.name)} = ?1")  # always the first parameter
     return conditions
 
 

@@ -1,0 +1,197 @@
+"""What keeps a subscription from starting, in the words that the user reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardrun.db.connect import database
+from shardrun.errors import DatabaseUnreachable, NotInThisVersion, Problems, ShardrunError, UsageProblem
+from shardrun.queue import Queue
+from tests.store.place import Place, subscribe, usual
+
+
+def problems(place: Place, queue: Queue[Any], **settings: Any) -> list[str]:
+    """Open a subscription and list what is wrong with it."""
+    with pytest.raises(Problems) as caught:
+        place.database.store(place.own, subscribe(queue, **settings))
+    assert caught.value.exit_code in (2, 4)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_missing_table_is_named_with_its_neighbours(place: Place) -> None:
+    """A5: text 9."""
+    place.create_usual("invoice_job")
+    (text,) = problems(place, Queue("invoice_jobs", id="id", locked_until="locked_until"))
+    assert "there is no table invoice_jobs in " in text
+    assert "Near it: invoice_job" in text
+    assert text.startswith("queue invoice_jobs (tests/store/test_start.py:")
+    assert text.endswith("To create it: shardrun ddl tests/store/test_start.py --apply")
+
+
+def test_all_misspelt_columns_are_listed_with_what_there_is(place: Place) -> None:
+    """A5: text 10, all at once."""
+    place.create_usual()
+    texts = problems(place, usual(priority="urgency", retry_after="due_on"), dead_letter="q_gone")
+    assert len(texts) == 3
+    assert "table q has no column urgency (role priority). It has: id, payload, partition_key, priority" in texts[0]
+    assert "has no column due_on (role retry_after)" in texts[1]
+    assert "there is no table q_gone" in texts[2]
+
+
+def test_a_queue_without_lease_is_refused(place: Place) -> None:
+    """B1: SQLite cannot lock rows (text 11); on PostgreSQL that form comes later."""
+    place.create_usual()
+    with pytest.raises(Problems) as caught:
+        place.database.store(place.own, subscribe(usual(without=["locked_until"])))
+    (problem,) = caught.value.problems
+    if place.dialect == "postgres":
+        assert isinstance(problem, NotInThisVersion)
+    else:
+        assert 'SQLite cannot lock rows. Give it a lease column: Queue("q", id="id", locked_until=' in str(problem)
+
+
+def test_a_composite_or_repeating_id_is_refused(place: Place) -> None:
+    """A5: one column must name a row."""
+    place.run("create table pair (a int, b int, locked_until timestamp, primary key (a, b))")
+    place.run("create table loose (a int, locked_until timestamp)")
+    (text,) = problems(place, Queue("pair", id="a", locked_until="locked_until"))
+    assert "a primary key of several columns (a, b)" in text
+    (text,) = problems(place, Queue("loose", id="a", locked_until="locked_until"))
+    assert "column a (role id) is not unique" in text
+
+
+def test_a_unique_column_serves_as_id(place: Place) -> None:
+    """A1: any column that is unique by itself."""
+    place.run("create table u (a int primary key, b text not null unique, locked_until timestamp)")
+    place.database.store(place.own, subscribe(Queue("u", id="b", locked_until="locked_until")))
+
+
+def test_columns_of_types_that_cannot_serve_are_refused(place: Place) -> None:
+    """A5: what the role needs is said."""
+    place.create_usual(without=["retry_after", "attempt"], retry_after="integer", attempt="text")
+    texts = problems(place, usual())
+    assert "column retry_after (role retry_after) is integer; it must be " in texts[0].replace("INTEGER", "integer")
+    assert "column attempt (role attempt) is text; it must be an integer" in texts[1].replace("TEXT", "text")
+
+
+def test_dead_letters_must_have_the_same_columns_and_be_another_table(place: Place) -> None:
+    """E3: nothing of a row is lost on the way, and no subscription reads its own dead letters."""
+    place.create_usual(extra="text")
+    place.create("short", id="bigint", payload="json", must="text not null")
+    texts = problems(place, usual(), dead_letter="short")
+    assert "need the same columns: short has no partition_key, priority" in texts[0]
+    assert "short wants must, which q does not have" in texts[1]
+    schema = "public" if place.dialect == "postgres" else "main"
+    (text,) = problems(place, usual(), dead_letter=f"{schema}.q")
+    assert "which is the queue's own table" in text
+
+
+def test_a_view_is_refused(place: Place) -> None:
+    """A5: rows of a view cannot be claimed."""
+    place.create_usual()
+    place.run("create view v as select * from q")
+    assert "is a view" in problems(place, usual(table="v"))[0]
+
+
+@pytest.mark.parametrize("kind", ["jsonb", "int[]", "point", 'text collate "blind"'])
+def test_keys_that_cannot_be_hashed_are_refused_where_lanes_are_by_key(postgres: Any, kind: str) -> None:
+    """R16: nondeterministic collations and types without one spelling."""
+    place = Place("postgres", postgres.new_database())
+    place.run("create collation blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    place.create_usual(without=["partition_key"], partition_key=kind)
+    assert "whose equal values may differ in their bytes" in problems(place, usual())[0]
+    place.database.store(place.own, subscribe(usual(), workers=2))
+    place.close()
+
+
+def test_a_collation_of_the_users_program_is_refused(tmp_path: Path) -> None:
+    """R16: an unknown collation cannot be followed."""
+    place = Place("sqlite", f"sqlite:///{tmp_path}/q.db")
+    place.own.create_collation("mine", lambda a, b: 0)
+    place.create_usual(without=["partition_key"], partition_key="text collate mine")
+    place.own.create_collation("mine", None)
+    other = place.connect()
+    with pytest.raises(Problems, match="whose equal values may differ"):
+        place.database.store(other, subscribe(usual()))
+    place.close()
+
+
+def test_a_missing_index_is_a_warning_that_prints_the_statement(place: Place) -> None:
+    """A5: the statement printed makes the warning go away."""
+    place.create_usual(processed_at="time", group="text")
+    subscription = subscribe(usual(processed_at="processed_at", group="group"), group="a")
+    (text,) = place.database.warnings(place.own, subscription)
+    assert text.startswith("q: no index serves the claim. create index ")
+    place.run(text[text.index("create index") :])
+    assert place.database.warnings(place.own, subscription) == []
+
+
+def test_a_permission_that_lacks_is_found_at_start(postgres: Any) -> None:
+    """A5: statements are prepared on the server, as the role that will run them."""
+    place = Place("postgres", postgres.new_database())
+    place.create_usual()
+    with postgres.admin(place.dsn) as admin:
+        admin.execute("alter table q owner to postgres")
+        admin.execute("grant select on q to app")
+    store = place.database.store(place.own, subscribe(usual()))
+    with pytest.raises(ShardrunError, match="permission denied for table q"):
+        store.prepare(place.own)
+    place.close()
+
+
+REFUSED: list[tuple[str, str]] = [
+    (
+        "oracle://scott:tiger@db/x",
+        "oracle://db (from DATABASE_URL) is not a database that shardrun speaks. Known: postgres",
+    ),
+    ("not a dsn", "is not a database that shardrun speaks"),
+    ("mysql://root:tiger@db/x", "MySQL and MariaDB is not in this version"),
+    ("sqlite://file.db", "names no file. Write sqlite:///file.db"),
+    ("sqlite:///:memory:", "a database in memory is seen by one process only"),
+    ("postgresql://app:tiger%zz@db/x", "cannot be read as PostgreSQL's"),
+]
+
+
+@pytest.mark.parametrize(("dsn", "said"), REFUSED)
+def test_an_odd_dsn_is_refused_without_its_password(dsn: str, said: str) -> None:
+    """A5: text 6; a password is in no message."""
+    with pytest.raises(UsageProblem) as caught:
+        database(dsn, "DATABASE_URL")
+    assert said in str(caught.value)
+    assert "tiger" not in str(caught.value)
+
+
+def test_a_server_that_is_away_is_named_without_its_password() -> None:
+    """A5: text 8."""
+    target = database("postgresql+psycopg://app:tiger@127.0.0.1:1/app", "DATABASE_URL")
+    with pytest.raises(DatabaseUnreachable) as caught:
+        target.connect("test")
+    text = str(caught.value)
+    assert text.startswith("PostgreSQL at 127.0.0.1:1 (database app, user app, from DATABASE_URL) did not answer: ")
+    assert "refused" in text
+    assert "tiger" not in text
+
+
+def test_a_missing_sqlite_file_is_not_created(tmp_path: Path) -> None:
+    """A5: only those who may create it do."""
+    with pytest.raises(DatabaseUnreachable, match="does not exist"):
+        database(f"sqlite:///{tmp_path}/none.db").connect("test")
+    with pytest.raises(
+        DatabaseUnreachable, match=r"no database was named .* and the default, .*none.db, does not exist"
+    ):
+        database(f"sqlite:///{tmp_path}/none.db", "default").connect("test")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_driver_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A5: text 7."""
+    import sys
+
+    for name in [name for name in sys.modules if name.startswith("shardrun.db.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UsageProblem, match=r"needs psycopg. Install it: pip install 'shardrun\[postgres\]'"):
+        database("postgresql://db/x")
