@@ -7,13 +7,12 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 from shardrun import config, handler, registry
 from shardrun.child.state import is_child
 from shardrun.config import Settings
-from shardrun.coordinator import loop
+from shardrun.coordinator import clock, loop
 from shardrun.coordinator.child import Spec
 from shardrun.coordinator.replica import Replica
 from shardrun.coordinator.service import Service
@@ -155,13 +154,12 @@ def start(opened: Opened, on_progress: Callable[[Replica], None] | None = None, 
         drain_timeout=settings.drain_timeout,
         on_progress=on_progress,
     )
-    began = monotonic()
     try:
         loop.run(replica)
     finally:
         threads.close()
         events.close()
-    return _summary(replica, monotonic() - began)
+    return _summary(replica, clock.now() - replica.began if replica.began else 0.0)
 
 
 def _services(opened: Opened) -> list[Service]:

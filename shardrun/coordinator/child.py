@@ -28,6 +28,7 @@ class State(enum.Enum):
     """A child's life."""
 
     STARTING = enum.auto()  # spawned; imports the handler modules
+    LOADED = enum.auto()  # has imported them; the sessions of the child before it are not yet gone
     READY = enum.auto()  # takes rows
     RECALLED = enum.auto()  # starts no more rows; what runs may finish
     CLOSING = enum.auto()  # told to exit
@@ -138,12 +139,15 @@ class Child:
 
     def announce_draining(self) -> None:
         """Make `delivery.draining` true."""
-        self.deliveries.words[words.DRAINING] = 1
+        if self.state is not State.DEAD:
+            self.deliveries.words[words.DRAINING] = 1
 
     def held_until(self) -> None:
         """Tell the child until when every row that it was handed is surely held, after leases were extended (R14)."""
+        if self.state is State.DEAD:
+            return
         until = min((held.deadline for held in self.handed.values()), default=0.0)
-        self.deliveries.words[words.EXTENDED] = max(0, int(until * 1e9)) if until > 0 else 0
+        self.deliveries.words[words.EXTENDED] = int(until * 1e9) if until > 0 else 0
 
     def ask_to_close(self) -> None:
         """Ask it to exit when its lanes are idle."""

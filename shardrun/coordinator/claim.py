@@ -18,11 +18,14 @@ def claim(replica: Replica) -> None:
     if replica.life is not Life.SERVING or replica.outage:
         return
     now = clock.now()
-    for service in replica.services:
-        if service.releasing or service.in_doubt:
-            continue
-        while limit := service.pacing.limit(service.demand(), replica.threads.spare_for_claims, now):
+    wanting = [service for service in replica.services if not (service.releasing or service.in_doubt)]
+    while wanting:
+        replica.turn += 1  # each subscription is the first in turn, so that none takes every spare connection
+        service = wanting[replica.turn % len(wanting)]
+        if limit := service.pacing.limit(service.demand(), replica.threads.spare_for_claims, now):
             _send(replica, service, limit, now)
+        else:
+            wanting.remove(service)
 
 
 def next_claim(replica: Replica) -> float:
@@ -47,7 +50,7 @@ def _send(replica: Replica, service: Service, limit: int, now: float) -> None:
             _failed(replica, service, limit, result)
         else:
             _took(replica, service, limit, result, now)
-            service.full_lanes = full if full_keys and not result else []
+            service.full_lanes = full if service.pacing.drought else []
 
     replica.threads.submit(work, done)
 
@@ -60,7 +63,8 @@ def _took(replica: Replica, service: Service, limit: int, rows: list[Claimed], c
         settle.recount(replica, service, held)
     for held in surplus:
         settle.release(service, held)
-    service.pacing.claimed(limit, len(rows), len(surplus), clock.now(), replica.jitter())
+    placed = len(rows) - len(surplus)
+    service.pacing.claimed(limit, placed, len(surplus), clock.now(), replica.jitter())
 
 
 def _route_all(replica: Replica, service: Service, new: list[Held]) -> list[Held]:

@@ -28,17 +28,17 @@ from shardrun.policy.leases import Stage
 def run(replica: Replica) -> None:
     """Serve until a signal, a failure or an empty table ends it; on return no child is left and no row is held."""
     with watched(replica.events, partial(_on_signal, replica)):
-        supervisor.start(replica)
-        keeper.start(replica)
         try:
+            supervisor.start(replica)
+            keeper.start(replica)
             while not replica.has_ended:
                 outage.recover(replica)
                 claim.claim(replica)
                 route.route(replica)
-                settle.settle(replica)
                 supervisor.look_at_quiet(replica)
                 look_whether_empty(replica)
                 _go_down(replica)
+                settle.settle(replica)
                 if replica.on_progress:
                     replica.on_progress(replica)
                 replica.events.wait(0.0 if replica.has_ended else claim.next_claim(replica))
@@ -54,6 +54,7 @@ def stop(replica: Replica) -> None:
         starting = replica.life is Life.STARTING
         replica.life = Life.DRAINING
         log.info("draining: %d rows in hand, no new claims (%g s)", replica.in_hand, replica.drain_timeout)
+        replica.limit_patience()
         for child in replica.children:
             child.announce_draining()
         supervisor.recall(replica, replica.children)
@@ -67,10 +68,8 @@ def stop(replica: Replica) -> None:
 
 def interrupt(replica: Replica) -> None:
     """End the handlers that still run; their rows go back with no attempt spent."""
-    if replica.life is not Life.DRAINING:
-        return
     running = [child for child in replica.children if child.state is not State.DEAD]
-    replica.interrupted = any(child.handed for child in running)
+    replica.interrupted = replica.interrupted or any(child.handed for child in running)
     for child in running:
         supervisor.kill(child)
 
@@ -88,12 +87,15 @@ def _go_down(replica: Replica) -> None:
         replica.life = Life.ENDING
         supervisor.kill_all(replica)
     supervisor.close_idle(replica)
-    if replica.life is Life.DRAINING:
-        _give_back(replica)
-        if not any(child.handed for child in replica.children) and not replica.burying:
-            replica.life = Life.ENDING
-            supervisor.close_all(replica)
-    if replica.life is Life.ENDING and supervisor.all_dead(replica) and not _unwritten(replica):
+    if replica.life not in (Life.DRAINING, Life.ENDING):
+        return
+    _give_back(replica)
+    impatient = clock.now() >= replica.patience_ends
+    idle = not any(child.handed for child in replica.children)
+    if replica.life is Life.DRAINING and idle and (impatient or not replica.burying):
+        replica.life = Life.ENDING
+        supervisor.close_all(replica)
+    if replica.life is Life.ENDING and supervisor.all_dead(replica) and (impatient or not replica.in_hand):
         replica.life = Life.ENDED
 
 
@@ -101,10 +103,3 @@ def _give_back(replica: Replica) -> None:
     for service in replica.services:
         lines = (service.waiting, *(lane.waiting for lane in service.lanes))
         settle.give_back(service, [held for line in lines for held in line if held.stage is Stage.WAITING])
-
-
-def _unwritten(replica: Replica) -> bool:
-    """Tell whether some row in hand still wants its settlement; what the database is away for is left to its lease."""
-    if replica.outage and clock.now() - replica.outage.began > replica.drain_timeout:
-        return False
-    return any(len(service.book) for service in replica.services)

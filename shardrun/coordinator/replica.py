@@ -18,6 +18,10 @@ from shardrun.errors import ShardrunError
 
 log = logging.getLogger("shardrun")
 
+PATIENCE = 5.0
+"""Seconds beyond the drain timeout that a stop waits for the last settlements. Larger: slower stops while the database is
+away. Smaller: more rows wait for their leases to run out."""
+
 
 class Life(enum.Enum):
     """A replica's life; `stop` in `loop.py` is its transition function, and it only goes down this list."""
@@ -60,11 +64,14 @@ class Replica:
     to_replace: list[int] = field(default_factory=list)
     outage: Outage | None = None
     failure: ShardrunError | None = None
+    patience_ends: float = float("inf")  # when a stop no longer waits for a database that is away
+    began: float | None = None  # when the first claim could be sent
     interrupted: bool = False  # handlers were ended before they had finished
     looking: bool = False  # a look at quiet children is due
     random: Random = field(default_factory=Random)
     on_progress: Callable[[Replica], None] | None = None
     next_no: int = 0  # the last delivery number
+    turn: int = 0  # counts the subscriptions' turns to claim
 
     @property
     def in_hand(self) -> int:
@@ -82,6 +89,12 @@ class Replica:
             log.warning("the connection to the database is gone: %s", error)
             self.outage = Outage(began=clock.now(), next_try=clock.now())
             self.threads.suspect()
+
+    def limit_patience(self) -> None:
+        """From now on, wait for a database that is away no longer than for handlers; leases give back what is left."""
+        seconds = self.drain_timeout + PATIENCE
+        self.patience_ends = clock.now() + seconds
+        self.later(seconds, lambda: None)
 
     def jitter(self) -> float:
         """Draw from [-1, 1]."""

@@ -107,7 +107,7 @@ def _take_notice(child: Child, frame: Any) -> None:
     match frame[0]:
         case words.READY:
             if child.state is State.STARTING:
-                child.state = State.READY
+                child.state = State.LOADED
         case words.SESSION:
             child.sessions.append(frame[1])
         case words.LOG:

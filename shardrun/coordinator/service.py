@@ -143,7 +143,7 @@ class Service:
         """List lanes that have no room, where rows are bound to lanes by key."""
         if not self.subscription.by_key:
             return []
-        per_lane = 1 + self.ahead
+        per_lane = 1 if self.pacing.one_by_one else 1 + self.ahead
         return [lane for lane in self.lanes if lane.handed + len(lane.waiting) >= per_lane]
 
     def keys_of(self, lanes: list[Lane], most: int = 64) -> list[Any]:
@@ -155,6 +155,6 @@ class Service:
         return list(keys)[:most]
 
     def has_room_again(self) -> bool:
-        """Tell whether a lane that the last empty claim had to leave out is half empty by now."""
+        """Tell whether a lane that had no room for the last claim, which took nothing, is half empty by now."""
         half = (1 + self.ahead) // 2
         return any(lane.handed + len(lane.waiting) <= half for lane in self.full_lanes)

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from shardrun.coordinator import endings, reports, route, settle
+from shardrun.coordinator import clock, endings, reports, route, settle
 from shardrun.coordinator.child import Child, State, spawn
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Lane, Service
@@ -47,10 +47,9 @@ def _spawn(replica: Replica, index: int) -> Child:
 
 
 def _reported(replica: Replica, child: Child) -> None:
-    was = child.state
     reports.take(child, child.receive())
-    if was is State.STARTING and child.is_ready:
-        _ready(replica, child)
+    if child.state is State.LOADED:
+        _admit(replica, child)
 
 
 def look_at_quiet(replica: Replica) -> None:
@@ -72,11 +71,19 @@ def _look(replica: Replica) -> None:
             reports.take(child, child.receive_to_mark())
 
 
-def _ready(replica: Replica, child: Child) -> None:
+def _admit(replica: Replica, child: Child) -> None:
+    """Let a child take rows, once no session of the one before it counts against the connection limit."""
+    if any(dead.index == child.index for dead in replica.burying):
+        return
+    child.state = State.READY
     if child is replica.incoming:
-        recall(replica, [replica.children[child.index]])
+        before = replica.children[child.index]
+        recall(replica, [before])
+        if before.state is State.DEAD:
+            _succeed(replica, child)
     elif replica.life is Life.STARTING and all(each.is_ready for each in replica.children):
         replica.life = Life.SERVING
+        replica.began = clock.now()
         log.info("ready")
 
 
@@ -88,8 +95,8 @@ def _died(replica: Replica, child: Child) -> None:
     blamed = [child.handed[no] for no in child.running() if no in child.handed]
     child.state = State.DEAD
     cause = describe(code)
-    if child.failure is not None:
-        _could_not_import(replica, child)
+    if child.failure is not None or replica.life is Life.STARTING:
+        _could_not_start(replica, child, cause)
     elif not closing and not replica.interrupted:
         _log_death(child, cause, blamed)
     _end_sessions(replica, child, lambda: _bury(replica, child, blamed, cause))
@@ -109,11 +116,12 @@ def _log_death(child: Child, cause: str, blamed: list[Held]) -> None:
         log.error("child %d (pid %d) died: %s. It ran no row", child.index + 1, child.pid, cause)
 
 
-def _could_not_import(replica: Replica, child: Child) -> None:
+def _could_not_start(replica: Replica, child: Child, cause: str) -> None:
+    reason = child.failure or f"child {child.index + 1} died while it loaded the handlers: {cause}"
     if replica.life is Life.STARTING:
-        replica.failure = UsageProblem(child.failure or "")
+        replica.failure = replica.failure or UsageProblem(reason)
     else:
-        log.error("child %d could not load the handlers: %s", child.index + 1, child.failure)
+        log.error("child %d could not load the handlers: %s", child.index + 1, reason)
 
 
 def _end_sessions(replica: Replica, child: Child, then: Callable[[], None]) -> None:
@@ -131,6 +139,9 @@ def _end_sessions(replica: Replica, child: Child, then: Callable[[], None]) -> N
             return
         replica.burying.discard(child)
         then()
+        successor = replica.children[child.index]
+        if successor.state is State.LOADED:
+            _admit(replica, successor)
 
     def work(connection: object) -> None:
         replica.database.end_sessions(connection, child.sessions, child.part)
@@ -146,17 +157,21 @@ def _bury(replica: Replica, child: Child, blamed: list[Held], cause: str) -> Non
         lane.handed, lane.refused = 0, False
     for held in handed.values():
         if held in blamed:
-            held.alone = len(blamed) > 1
-            _spend(replica, held.lane.service, held, cause)
+            held.alone = held.alone or len(blamed) > 1
+            _spend(replica, held.lane.service, held, cause, is_only_one=len(blamed) == 1)
         else:
             reports.unstarted(held.lane.service, held)
 
 
-def _spend(replica: Replica, service: Service, held: Held, cause: str) -> None:
-    """Let the row that a child died of spend its attempt; ending handlers on a stop spends none."""
+def _spend(replica: Replica, service: Service, held: Held, cause: str, is_only_one: bool) -> None:
+    """Let a row that a child died of spend its attempt; ending handlers on a stop spends none.
+
+    One of several is never buried for it: it runs alone first, and only if that kills its child was the last attempt its own.
+    """
     ended = endings.crashed(service, held, cause)
     is_counted = service.subscription.queue.attempt is not None
-    if replica.interrupted or (ended.verb is Verb.RECOUNT and not is_counted):
+    spends = is_counted if ended.verb is Verb.RECOUNT else is_only_one
+    if replica.interrupted or not spends:
         reports.unstarted(service, held)
         return
     if ended.verb is Verb.RECOUNT:
@@ -172,26 +187,37 @@ def _replace(replica: Replica, child: Child, closing: bool) -> None:
     if replica.life not in (Life.STARTING, Life.SERVING) or replica.failure:
         return
     if replica.incoming is not None and replica.incoming.index == child.index:
-        _put_in_place(replica, replica.incoming)
-        replica.incoming = None
-        replace_next(replica)
+        _succeed(replica, replica.incoming)
         return
     fruitless = 0 if child.finished or closing else replica.fruitless[child.index] + 1
     replica.fruitless[child.index] = fruitless
     replica.later(restarts.delay(fruitless), lambda: _respawn(replica, child.index))
 
 
+def _succeed(replica: Replica, child: Child) -> None:
+    _put_in_place(replica, child)
+    replica.incoming = None
+    replace_next(replica)
+
+
 def _respawn(replica: Replica, index: int) -> None:
-    if replica.life in (Life.STARTING, Life.SERVING):
+    if replica.life is Life.SERVING and replica.children[index].state is State.DEAD:
         _put_in_place(replica, _spawn(replica, index))
 
 
 def _put_in_place(replica: Replica, child: Child) -> None:
     before = replica.children[child.index]
-    child.lanes = before.lanes
-    for lane in child.lanes:
-        lane.child = child
     replica.children[child.index] = child
+    if before not in replica.burying:
+        _pass_lanes_on(before, child)
+
+
+def _pass_lanes_on(before: Child, child: Child) -> None:
+    """Let a child take rows for the lanes of a dead one, whose own rows are in front of them again."""
+    if before is not child:
+        child.lanes, before.lanes = before.lanes, []
+        for lane in child.lanes:
+            lane.child = child
 
 
 def replace_all(replica: Replica) -> None:

@@ -17,6 +17,7 @@ def look_whether_empty(replica: Replica) -> None:
             _ask(replica, service)
     if all(_is_done(service) for service in replica.services):
         replica.life = Life.DRAINING
+        replica.limit_patience()
 
 
 def _ask(replica: Replica, service: Service) -> None:

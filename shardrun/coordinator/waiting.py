@@ -52,7 +52,9 @@ class Events:
             until = min(until, self._timers[0][0])
         timeout = None if until == float("inf") else max(0.0, until - clock.now())
         for key, _ in self._selector.select(timeout):
-            key.data()
+            watched = self._selector.get_map().get(key.fd)
+            if watched is not None and watched.data is key.data:  # no callback before it has unwatched this one
+                key.data()
         now = clock.now()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()

@@ -80,7 +80,10 @@ class Pacing:
         self.asked += limit
 
     def claimed(self, limit: int, taken: int, abandoned: int, now: float, jitter: float) -> None:
-        """Note what a claim took; `jitter` in [-1, 1] spreads the waits of replicas by a tenth of the poll interval."""
+        """Note how many rows a claim took that have a place here, and how many abandoned ones went back for want of one.
+
+        `jitter` in [-1, 1] spreads the waits of replicas by a tenth of the poll interval.
+        """
         self.under_way -= 1
         self.asked -= limit
         self.claims += 1
