@@ -1,0 +1,1 @@
+"""Measure shardrun beside hand-written loops that run the same statements: `make bench`, or `python -m bench`."""

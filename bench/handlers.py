@@ -1,0 +1,48 @@
+"""The handlers that are measured. All queues are the same table; each contender serves one of them.
+
+The loops beside shardrun call the very same functions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from shardrun import Queue
+
+TABLE = "bench_rows"
+CHILDREN = 2
+HANDLER_SECONDS = 0.003
+"""CPU time of the handlers of P2."""
+
+noop: Queue[str] = Queue(TABLE, id="id", payload="payload", locked_until="locked_until")
+noop_by_key: Queue[str] = Queue(
+    TABLE, id="id", payload="payload", partition_key="partition_key", locked_until="locked_until"
+)
+spin: Queue[str] = Queue(TABLE, id="id", payload="payload", locked_until="locked_until")
+spin_by_key: Queue[str] = Queue(
+    TABLE, id="id", payload="payload", partition_key="partition_key", locked_until="locked_until"
+)
+
+
+@noop.handler()
+@noop_by_key.handler(workers_by_key=CHILDREN)
+def do_nothing(body: str) -> None:
+    """Do nothing with a row."""
+
+
+@spin.handler()
+@spin_by_key.handler(workers_by_key=CHILDREN)
+def use_cpu(body: str) -> None:  # noqa: ARG001
+    """Use the CPU for 3 ms of this thread's own time, however many others want it."""
+    end = time.thread_time() + HANDLER_SECONDS
+    while time.thread_time() < end:
+        sum(range(200))
+
+
+QUEUES = {"noop": noop, "noop_by_key": noop_by_key, "spin": spin, "spin_by_key": spin_by_key}
+
+
+def function(queue: str) -> Callable[[str], None]:
+    """Give the function that handles a queue's rows."""
+    return QUEUES[queue].subscriptions[0].function
