@@ -50,12 +50,20 @@ def route(replica: Replica) -> None:
     for service in replica.services:
         most = 1 + service.ahead
         for lane in service.lanes:
-            while lane.waiting and _has_room(lane, most) and _may_start(lane.child, lane.waiting[0], now):
-                _hand(replica, lane, lane.waiting.popleft(), frames)
+            if lane.waiting and _has_room(lane, most):
+                _feed(replica, lane, most, frames[lane.child], now)
         if service.waiting:
             _spread(replica, service, most, frames, now)
     for child, deliveries in frames.items():
-        _publish(child, deliveries)
+        if deliveries:
+            _publish(child, deliveries)
+
+
+def _feed(replica: Replica, lane: Lane, most: int, frames: list[Frame], now: float) -> None:
+    """Hand a lane the rows that wait for it alone, in order."""
+    waiting = lane.waiting
+    while waiting and lane.handed < most and _may_start(lane.child, waiting[0], now):
+        _hand(replica, lane, waiting.popleft(), frames)
 
 
 def _spread(replica: Replica, service: Service, most: int, frames: Frames, now: float) -> None:
@@ -69,7 +77,7 @@ def _spread(replica: Replica, service: Service, most: int, frames: Frames, now: 
             if lane.handed > level or not waiting:
                 break
             if _may_start(lane.child, waiting[0], now):
-                _hand(replica, lane, waiting.popleft(), frames)
+                _hand(replica, lane, waiting.popleft(), frames[lane.child])
                 handed += 1
         if not handed:
             return
@@ -81,17 +89,16 @@ def _has_room(lane: Lane, most: int) -> bool:
 
 
 def _may_start(child: Child, held: Held, now: float) -> bool:
-    if held.stage is not Stage.WAITING or held.deadline < now or child.alone is not None:
+    if held.stage is not Stage.WAITING or held.deadline < now:
         return False
-    return not (held.alone and child.handed)
+    return child.alone is None and not (held.alone and child.handed)
 
 
-def _hand(replica: Replica, lane: Lane, held: Held, frames: Frames) -> None:
-    child, row = lane.child, held.row
+def _hand(replica: Replica, lane: Lane, held: Held, frames: list[Frame]) -> None:
+    child = lane.child
+    id, _, _, _, key, _, group, headers, body = held.row
     replica.next_no = no = replica.next_no + 1
-    frames[child].append(
-        (no, lane.local, row.id, held.attempt, held.deadline, row.key, row.group, row.headers, row.body)
-    )
+    frames.append((no, lane.local, id, held.attempt, held.deadline, key, group, headers, body))
     held.lane = lane
     held.stage = Stage.RUNNING
     lane.handed += 1
