@@ -140,6 +140,7 @@ def _end_sessions(replica: Replica, child: Child, then: Callable[[], None]) -> N
         replica.burying.discard(child)
         then()
         successor = replica.children[child.index]
+        _pass_lanes_on(child, successor)
         if successor.state is State.LOADED:
             _admit(replica, successor)
 
