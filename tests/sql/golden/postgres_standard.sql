@@ -1,0 +1,163 @@
+-- claim (limit)
+with clock as materialized (
+  select clock_timestamp() as now
+), claimed as (
+  update "app"."jobs" as t
+     set "locked_until" = greatest((select now from clock) + interval '30.000000 seconds', case when t."locked_until" < '1900-01-01' then t."locked_until" + interval '365000 days' else t."locked_until" end + interval '0.000001 seconds'),
+         "attempt" = coalesce(t."attempt", 0) + 1
+   where t."id" = any (array(
+           select c."id"
+             from "app"."jobs" as c
+            where (c."retry_after" is null or c."retry_after" <= (select now from clock))
+              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+            order by c."priority", c."retry_after" nulls first, c."id"
+            limit %(limit)s
+              for no key update skip locked))
+  returning t."id" as id,
+            t."locked_until" as token,
+            t."partition_key" as key,
+            t."group" as its_group,
+            t."headers" as headers,
+            t."attempt" as attempt,
+            case when t."attempt" > 1 then (select o."locked_until" >= '1900-01-01' from "app"."jobs" as o where o."id" = t."id") end as expired,
+            t."priority" as priority,
+            t."retry_after" as due,
+            t."payload" as body,
+            t."partition_key"::text as lane_key
+)
+select id,
+       token::text,
+       attempt,
+       expired is true,
+       key,
+       lane_key,
+       its_group::text,
+       headers::text,
+       body::text
+  from claimed
+ order by priority, due nulls first, claimed.id;
+
+-- claim, full lanes left out (limit, full_keys)
+with clock as materialized (
+  select clock_timestamp() as now
+), claimed as (
+  update "app"."jobs" as t
+     set "locked_until" = greatest((select now from clock) + interval '30.000000 seconds', case when t."locked_until" < '1900-01-01' then t."locked_until" + interval '365000 days' else t."locked_until" end + interval '0.000001 seconds'),
+         "attempt" = coalesce(t."attempt", 0) + 1
+   where t."id" = any (array(
+           select c."id"
+             from "app"."jobs" as c
+            where (c."retry_after" is null or c."retry_after" <= (select now from clock))
+              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+              and (c."partition_key" is null or c."partition_key"::text <> all (%(full_keys)s::text[]))
+            order by c."priority", c."retry_after" nulls first, c."id"
+            limit %(limit)s
+              for no key update skip locked))
+  returning t."id" as id,
+            t."locked_until" as token,
+            t."partition_key" as key,
+            t."group" as its_group,
+            t."headers" as headers,
+            t."attempt" as attempt,
+            case when t."attempt" > 1 then (select o."locked_until" >= '1900-01-01' from "app"."jobs" as o where o."id" = t."id") end as expired,
+            t."priority" as priority,
+            t."retry_after" as due,
+            t."payload" as body,
+            t."partition_key"::text as lane_key
+)
+select id,
+       token::text,
+       attempt,
+       expired is true,
+       key,
+       lane_key,
+       its_group::text,
+       headers::text,
+       body::text
+  from claimed
+ order by priority, due nulls first, claimed.id;
+
+-- lease_end ()
+select (clock_timestamp() + interval '30.000000 seconds')::timestamp with time zone::text;
+
+-- extend (ids, token, new)
+with extended as (
+  update "app"."jobs" as e
+     set "locked_until" = %(new)s::timestamp with time zone
+   where e."id" = any (array(
+           select t."id"
+             from "app"."jobs" as t
+            where t."id" = any (%(ids)s::bigint[]) and t."locked_until" = %(token)s::timestamp with time zone
+              and t."locked_until" < %(new)s::timestamp with time zone
+              for no key update skip locked))
+  returning e."id" as id
+)
+select id, true as extended
+  from extended
+ union all
+select t."id", false
+  from "app"."jobs" as t
+ where t."id" = any (%(ids)s::bigint[]) and t."locked_until" = %(token)s::timestamp with time zone
+   and not exists (select from extended where extended.id = t."id");
+
+-- ack (ids, token)
+delete from "app"."jobs" as t
+ where t."id" = any (%(ids)s::bigint[])
+   and t."locked_until" = %(token)s::timestamp with time zone
+returning t."id";
+
+-- retry (id, token, delay, reason)
+update "app"."jobs" as t
+   set "locked_until" = t."locked_until" - interval '365000 days',
+       "retry_after" = coalesce(clock_timestamp() + make_interval(secs => %(delay)s::float8), t."retry_after"),
+       "last_error" = coalesce(%(reason)s::text, t."last_error")
+ where t."id" = %(id)s::bigint
+   and t."locked_until" = %(token)s::timestamp with time zone;
+
+-- snooze (id, token, delay, attempt)
+update "app"."jobs" as t
+   set "locked_until" = t."locked_until" - interval '365000 days',
+       "retry_after" = coalesce(clock_timestamp() + make_interval(secs => %(delay)s::float8), t."retry_after"),
+       "attempt" = %(attempt)s
+ where t."id" = %(id)s::bigint
+   and t."locked_until" = %(token)s::timestamp with time zone;
+
+-- bury (id, token, reason)
+with gone as (
+  delete from "app"."jobs" as t
+   where t."id" = %(id)s::bigint
+   and t."locked_until" = %(token)s::timestamp with time zone
+  returning *
+)
+insert into "app"."dead" ("id", "payload", "headers", "group", "partition_key", "priority", "retry_after", "attempt", "locked_until", "last_error")
+overriding system value
+select gone."id", gone."payload", gone."headers", gone."group", gone."partition_key", gone."priority", gone."retry_after", gone."attempt", null, coalesce(%(reason)s::text, gone."last_error")
+  from gone;
+
+-- release (ids, token, attempt)
+update "app"."jobs" as t
+   set "locked_until" = t."locked_until" - interval '365000 days',
+       "attempt" = %(attempt)s
+ where t."id" = any (%(ids)s::bigint[])
+   and t."locked_until" = %(token)s::timestamp with time zone
+returning t."id";
+
+-- recount (id, token, attempt, reason)
+update "app"."jobs" as t
+   set "attempt" = %(attempt)s,
+       "last_error" = coalesce(%(reason)s::text, t."last_error")
+ where t."id" = %(id)s::bigint
+   and t."locked_until" = %(token)s::timestamp with time zone;
+
+-- look (ids)
+select t."id", (t."locked_until" + interval '365000 days')::timestamp with time zone::text
+  from "app"."jobs" as t
+ where t."id" = any (%(ids)s::bigint[])
+ order by t."id"
+   for no key update;
+
+-- backlog (ids)
+select exists (select from "app"."jobs" as t where t."retry_after" is null)
+       or exists (select from "app"."jobs" as t where t."retry_after" <= (select clock_timestamp())),
+       (select count(*) from (select from "app"."jobs" as t where t."retry_after" > (select clock_timestamp()) limit 100000) as later),
+       exists (select from "app"."jobs" as t where t."id" = any (%(ids)s::bigint[]));

@@ -1,0 +1,118 @@
+-- candidates (group, limit)
+select "User Id",
+       coalesce("locked_until" >= '1900-01-01', 0),
+       "a""b",
+       case typeof("a""b") when 'text' then "a""b" when 'real' then iif("a""b" = cast("a""b" as integer), cast("a""b" as integer), "a""b") else "a""b" end,
+       cast("group" as text),
+       "headers",
+       cast("pay%load" as text)
+  from "My Schema"."or""der %s"
+ where "group" = ?1
+   and ("%(id)s" is null or "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+   and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+ order by "priority", "%(id)s", "User Id"
+ limit ?;
+
+-- candidates, full lanes left out (group, full_key x 2, limit)
+select "User Id",
+       coalesce("locked_until" >= '1900-01-01', 0),
+       "a""b",
+       case typeof("a""b") when 'text' then "a""b" when 'real' then iif("a""b" = cast("a""b" as integer), cast("a""b" as integer), "a""b") else "a""b" end,
+       cast("group" as text),
+       "headers",
+       cast("pay%load" as text)
+  from "My Schema"."or""der %s"
+ where "group" = ?1
+   and ("%(id)s" is null or "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+   and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+   and (case typeof("a""b") when 'text' then "a""b" when 'real' then iif("a""b" = cast("a""b" as integer), cast("a""b" as integer), "a""b") else "a""b" end in (?, ?)) is not 1
+ order by "priority", "%(id)s", "User Id"
+ limit ?;
+
+-- claim (id x 2)
+update "My Schema"."or""der %s"
+   set "locked_until" = max(strftime('%Y-%m-%d %H:%M:%f', 'now', '+30.000 seconds'),
+                    coalesce(strftime('%Y-%m-%d %H:%M:%f', case when "locked_until" < '1900-01-01' then strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days') else "locked_until" end, '+0.001 seconds'), '')),
+       "attempt" = coalesce("attempt", 0) + 1
+ where "User Id" in (?, ?)
+returning "User Id", "locked_until", "attempt";
+
+-- lease_end ()
+select strftime('%Y-%m-%d %H:%M:%f', 'now', '+30.000 seconds');
+
+-- extend (token, new, id x 2)
+update "My Schema"."or""der %s"
+   set "locked_until" = ?2
+ where "locked_until" = ?1
+   and "locked_until" < ?2
+   and "User Id" in (?, ?)
+returning "User Id";
+
+-- still_held (token, id x 2)
+select "User Id"
+  from "My Schema"."or""der %s"
+ where "locked_until" = ? and "User Id" in (?, ?);
+
+-- ack (token, id x 2)
+delete from "My Schema"."or""der %s"
+ where "locked_until" = ?1
+   and "User Id" in (?, ?)
+returning "User Id";
+
+-- retry (id, token, delay, reason)
+update "My Schema"."or""der %s"
+   set "locked_until" = strftime('%Y-%m-%d %H:%M:%f', "locked_until", '-365000 days'),
+       "%(id)s" = iif(:delay is null, "%(id)s", strftime('%Y-%m-%d %H:%M:%f', 'now', printf('+%.3f seconds', :delay))),
+       "last_error" = coalesce(:reason, "last_error")
+ where "User Id" = :id
+   and "locked_until" = :token;
+
+-- snooze (id, token, delay, attempt)
+update "My Schema"."or""der %s"
+   set "locked_until" = strftime('%Y-%m-%d %H:%M:%f', "locked_until", '-365000 days'),
+       "%(id)s" = iif(:delay is null, "%(id)s", strftime('%Y-%m-%d %H:%M:%f', 'now', printf('+%.3f seconds', :delay))),
+       "attempt" = :attempt
+ where "User Id" = :id
+   and "locked_until" = :token;
+
+-- bury (id, token, reason)
+insert into "dead" ("User Id", "pay%load", "headers", "group", "a""b", "priority", "%(id)s", "attempt", "locked_until", "last_error")
+select "User Id", "pay%load", "headers", "group", "a""b", "priority", "%(id)s", "attempt", null, coalesce(:reason, "last_error")
+  from "My Schema"."or""der %s"
+ where "User Id" = :id
+   and "locked_until" = :token;
+
+-- remove (id, token)
+delete from "My Schema"."or""der %s"
+ where "User Id" = :id
+   and "locked_until" = :token;
+
+-- release (token, attempt, id x 2)
+update "My Schema"."or""der %s"
+   set "locked_until" = strftime('%Y-%m-%d %H:%M:%f', "locked_until", '-365000 days'),
+       "attempt" = ?2
+ where "locked_until" = ?1
+   and "User Id" in (?, ?)
+returning "User Id";
+
+-- recount (id, token, attempt, reason)
+update "My Schema"."or""der %s"
+   set "attempt" = :attempt,
+       "last_error" = coalesce(:reason, "last_error")
+ where "User Id" = :id
+   and "locked_until" = :token;
+
+-- look (id x 2)
+select "User Id", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days')
+  from "My Schema"."or""der %s"
+ where "User Id" in (?, ?);
+
+-- backlog (group)
+select exists (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" is null)
+       or exists (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now')),
+       (select count(*) from (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" > strftime('%Y-%m-%d %H:%M:%f', 'now') limit 100000));
+
+-- awaited (group, id x 2)
+select exists (select 1 from "My Schema"."or""der %s"
+ where "group" = ?1
+   and "User Id" in (?, ?));

@@ -1,0 +1,98 @@
+-- candidates (limit)
+select "id",
+       0,
+       "partition_key",
+       case typeof("partition_key") when 'text' then "partition_key" when 'real' then iif("partition_key" = cast("partition_key" as integer), cast("partition_key" as integer), "partition_key") else "partition_key" end,
+       null,
+       null,
+       null,
+       "id",
+       "locked_until",
+       "partition_key"
+  from "app"."jobs"
+ where ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+ order by "id"
+ limit ?;
+
+-- candidates, full lanes left out (full_key x 2, limit)
+select "id",
+       0,
+       "partition_key",
+       case typeof("partition_key") when 'text' then "partition_key" when 'real' then iif("partition_key" = cast("partition_key" as integer), cast("partition_key" as integer), "partition_key") else "partition_key" end,
+       null,
+       null,
+       null,
+       "id",
+       "locked_until",
+       "partition_key"
+  from "app"."jobs"
+ where ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+   and (case typeof("partition_key") when 'text' then "partition_key" when 'real' then iif("partition_key" = cast("partition_key" as integer), cast("partition_key" as integer), "partition_key") else "partition_key" end in (?, ?)) is not 1
+ order by "id"
+ limit ?;
+
+-- claim (id x 2)
+update "app"."jobs"
+   set "locked_until" = max(strftime('%Y-%m-%d %H:%M:%f', 'now', '+30.000 seconds'),
+                    coalesce(strftime('%Y-%m-%d %H:%M:%f', case when "locked_until" < '1900-01-01' then strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days') else "locked_until" end, '+0.001 seconds'), ''))
+ where "id" in (?, ?)
+returning "id", "locked_until", 1;
+
+-- lease_end ()
+select strftime('%Y-%m-%d %H:%M:%f', 'now', '+30.000 seconds');
+
+-- extend (token, new, id x 2)
+update "app"."jobs"
+   set "locked_until" = ?2
+ where "locked_until" = ?1
+   and "locked_until" < ?2
+   and "id" in (?, ?)
+returning "id";
+
+-- still_held (token, id x 2)
+select "id"
+  from "app"."jobs"
+ where "locked_until" = ? and "id" in (?, ?);
+
+-- ack (token, id x 2)
+delete from "app"."jobs"
+ where "locked_until" = ?1
+   and "id" in (?, ?)
+returning "id";
+
+-- retry (id, token, delay)
+update "app"."jobs"
+   set "locked_until" = iif(:delay is null, strftime('%Y-%m-%d %H:%M:%f', "locked_until", '-365000 days'), max(strftime('%Y-%m-%d %H:%M:%f', 'now', printf('+%.3f seconds', :delay)), strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+0.001 seconds')))
+ where "id" = :id
+   and "locked_until" = :token;
+
+-- snooze (id, token, delay)
+update "app"."jobs"
+   set "locked_until" = iif(:delay is null, strftime('%Y-%m-%d %H:%M:%f', "locked_until", '-365000 days'), max(strftime('%Y-%m-%d %H:%M:%f', 'now', printf('+%.3f seconds', :delay)), strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+0.001 seconds')))
+ where "id" = :id
+   and "locked_until" = :token;
+
+-- remove (id, token)
+delete from "app"."jobs"
+ where "id" = :id
+   and "locked_until" = :token;
+
+-- release (token, id x 2)
+update "app"."jobs"
+   set "locked_until" = strftime('%Y-%m-%d %H:%M:%f', "locked_until", '-365000 days')
+ where "locked_until" = ?1
+   and "id" in (?, ?)
+returning "id";
+
+-- look (id x 2)
+select "id", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days')
+  from "app"."jobs"
+ where "id" in (?, ?);
+
+-- backlog ()
+select exists (select 1 from "app"."jobs"),
+       0;
+
+-- awaited (id x 2)
+select exists (select 1 from "app"."jobs"
+ where "id" in (?, ?));
