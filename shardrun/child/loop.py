@@ -69,6 +69,7 @@ def live(spec: Spec) -> None:
     state.become_child(os.getpid())
     guard.pass_over_signals()
     guard.notice_forks()
+    state.become_child(os.getpid())
     guard.fill_standard_descriptors()
     deliveries = ring.attach(spec["deliveries"], spec["size"], spec["delivery_words"])
     reports = Reports(ring.attach(spec["reports"], spec["size"], spec["report_words"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardrun.child import loop
+from shardrun.child import loop, state
 from shardrun.ring import words
 from tests.child.conftest import Spawn
 
@@ -73,3 +73,11 @@ def test_no_database_is_touched_before_a_handler_asks(spawn: Spawn) -> None:
     )
     assert child.run().reason == "[]"
     assert os.listdir(f"/proc/{child.process.pid}/task") == [str(child.process.pid)]
+
+
+def test_a_child_knows_that_it_is_one(spawn: Spawn) -> None:
+    """Text 20: shardrun.run without `if __name__ == "__main__"` is refused in a child, not a fork bomb."""
+    child = spawn("import shardrun\nshardrun.run(queue)\n@queue.handler()\ndef work(body): pass", wait=False)
+    assert child.ended() == loop.FAILED_TO_LOAD
+    assert "__main__" in child.notices[0][1]
+    assert not state.is_child()
