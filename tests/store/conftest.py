@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from tests.servers import Postgres
 from tests.store.place import Place
+
+Opener = Callable[[str], Place]
+
+
+@pytest.fixture(scope="session")
+def shared_dsn(postgres: Postgres) -> str:
+    """Give one PostgreSQL database to all tests of the contract: emptying it is cheaper than making another."""
+    return postgres.new_database()
+
+
+@pytest.fixture
+def open_place(shared_dsn: str, tmp_path: Path) -> Iterator[Opener]:
+    """Give a function that opens the empty database of a dialect, closed after the test."""
+    opened: list[Place] = []
+
+    def open_one(dialect: str) -> Place:
+        if dialect == "postgres":
+            _empty(shared_dsn)
+        opened.append(Place(dialect, shared_dsn if dialect == "postgres" else f"sqlite:///{tmp_path}/queue.db"))
+        return opened[-1]
+
+    yield open_one
+    for place in opened:
+        place.close()
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, open_place: Opener) -> Place:
     """Give an empty database of each dialect in turn."""
-    file = f"sqlite:///{tmp_path}/queue.db"
-    made = Place(
-        request.param, request.getfixturevalue("postgres").new_database() if request.param == "postgres" else file
-    )
-    yield made
-    made.close()
+    return open_place(request.param)
+
+
+def _empty(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        names = connection.execute(
+            "select format('drop schema %I cascade', nspname) from pg_namespace where nspowner = current_user::regrole"
+        ).fetchall()
+        for (text,) in names:
+            connection.execute(text)
+        connection.execute("drop schema if exists public cascade")
+        connection.execute("create schema public")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shardrun.db.store import Verb
+from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
 
 
@@ -47,15 +48,14 @@ def test_two_holders_never_take_the_same_row(place: Place) -> None:
     assert first.ids() + second.ids() == [5, 6]
 
 
-def test_a_row_locked_by_a_transaction_is_passed_by(postgres: Any) -> None:
+def test_a_row_locked_by_a_transaction_is_passed_by(open_place: Opener) -> None:
     """B2: a claim waits for no one's row lock."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual()
     place.fill(3)
     other = place.child()
     other.execute("select id from q where id = 1 for update")
     assert Holder(place, usual()).ids() == [2, 3]
-    place.close()
 
 
 def test_attempts_are_counted_from_one(place: Place) -> None:
@@ -142,11 +142,10 @@ def test_keys_of_full_lanes_are_left_out(place: Place) -> None:
     ],
 )
 def test_lane_keys_are_equal_where_the_database_says_so(
-    postgres: Any, tmp_path: Any, dialect: str, kind: str, equal: list[Any], other: Any
+    open_place: Opener, dialect: str, kind: str, equal: list[Any], other: Any
 ) -> None:
     """R16: equal keys share a lane, and leaving one out leaves out all that are equal to it."""
-    dsn = postgres.new_database() if dialect == "postgres" else f"sqlite:///{tmp_path}/q.db"
-    place = Place(dialect, dsn)
+    place = open_place(dialect)
     place.create_usual(without=["partition_key"], partition_key=kind)
     for key in [*equal, other]:
         place.fill(1, partition_key=key)
@@ -157,7 +156,6 @@ def test_lane_keys_are_equal_where_the_database_says_so(
     assert isinstance(lanes[0], (str, int, float, bytes))
     place.run("update q set locked_until = null")
     assert holder.ids(full_keys=[lanes[0]]) == [len(lanes)]
-    place.close()
 
 
 def test_a_claim_of_an_empty_table_takes_nothing(place: Place) -> None:

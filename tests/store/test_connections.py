@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -12,6 +11,7 @@ from shardrun.db.connect import database
 from shardrun.db.store import Settlement, Verb
 from shardrun.errors import Conflict, ConnectionLost
 from tests.servers import Postgres
+from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
 
 
@@ -63,9 +63,9 @@ def test_a_closed_connection_reads_as_lost(place: Place) -> None:
         holder.settle(Settlement(Verb.ACK, 1, "2026-01-01"), Settlement(Verb.RETRY, 2, "2026-01-01"))
 
 
-def test_an_ended_session_reads_as_lost(postgres: Postgres) -> None:
+def test_an_ended_session_reads_as_lost(open_place: Opener, postgres: Postgres) -> None:
     """F4: in a batch of one statement and in one of several."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual()
     place.fill(2)
     for batch in (1, 2):
@@ -76,12 +76,11 @@ def test_an_ended_session_reads_as_lost(postgres: Postgres) -> None:
         with pytest.raises(ConnectionLost):
             holder.settle(*settlements)
         assert not place.database.is_usable(holder.connection)
-    place.close()
 
 
-def test_a_dead_childs_sessions_are_ended_with_what_they_run(postgres: Postgres) -> None:
+def test_a_dead_childs_sessions_are_ended_with_what_they_run(open_place: Opener, postgres: Postgres) -> None:
     """R4: also those that wait inside the server; a session of another name keeps its life."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual()
     place.fill(1)
     dead = place.database.connect_child("shardrun test child 3")
@@ -95,7 +94,6 @@ def test_a_dead_childs_sessions_are_ended_with_what_they_run(postgres: Postgres)
     assert Holder(place, usual()).ids() == [1]
     dead.close()
     other.close()
-    place.close()
 
 
 def test_a_long_part_is_cut_where_replicas_are_told_apart_by_its_end(postgres: Postgres) -> None:
@@ -114,13 +112,12 @@ def test_a_long_part_is_cut_where_replicas_are_told_apart_by_its_end(postgres: P
         target.close(connection)
 
 
-def test_a_childs_connection_notices_on_the_server_that_the_child_is_gone(postgres: Postgres) -> None:
+def test_a_childs_connection_notices_on_the_server_that_the_child_is_gone(open_place: Opener) -> None:
     """R4: PostgreSQL 14 and newer look for the client while a statement runs."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     lent = place.child()
     assert lent.execute("show client_connection_check_interval").fetchone() == ("500ms",)
     assert lent.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
-    place.close()
 
 
 def test_describe_and_limit(place: Place) -> None:
@@ -174,9 +171,9 @@ def test_new_files_keep_a_write_ahead_log_and_old_ones_their_own(tmp_path: Path)
     kept.close()
 
 
-def test_plans_go_by_index_also_when_they_were_made_on_an_empty_table(postgres: Any) -> None:
+def test_plans_go_by_index_also_when_they_were_made_on_an_empty_table(open_place: Opener) -> None:
     """P5: a coordinator that starts on an empty table does not scan it when it is full."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual()
     place.run("create index on q (priority, retry_after nulls first, id)")
     place.run("vacuum analyze q")
@@ -190,4 +187,3 @@ def test_plans_go_by_index_also_when_they_were_made_on_an_empty_table(postgres: 
     plan = "\n".join(row[0] for row in holder.connection.execute(f"explain execute {name.decode()} (5)"))
     assert "Index Scan using q_priority_retry_after_id_idx" in plan
     assert "Seq Scan" not in plan
-    place.close()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from shardrun.db.store import Verb
+from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
 
 
@@ -62,9 +61,9 @@ def test_an_extension_never_shortens_a_lease(place: Place) -> None:
     assert holder.one(Verb.ACK, row)
 
 
-def test_a_row_that_a_transaction_keeps_locked_is_busy_and_holds_up_no_other(postgres: Any) -> None:
+def test_a_row_that_a_transaction_keeps_locked_is_busy_and_holds_up_no_other(open_place: Opener) -> None:
     """R3: the extension waits for no one; what it could not lock still carries the old token."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual()
     place.fill(3)
     holder = Holder(place, usual(), lease=30)
@@ -76,7 +75,6 @@ def test_a_row_that_a_transaction_keeps_locked_is_busy_and_holds_up_no_other(pos
     assert (sorted(extension.extended), extension.busy) == ([1, 3], [2])
     other.rollback()
     assert holder.store.extend(holder.connection, [2], rows[0].token, new).extended == [2]
-    place.close()
 
 
 def _token(place: Place, holder: Holder) -> str:

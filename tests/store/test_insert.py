@@ -17,6 +17,7 @@ import pytest
 from shardrun.db.insert import Inserts, channel
 from shardrun.errors import NotInThisVersion, ShardrunError
 from shardrun.queue import Queue
+from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
 
 
@@ -121,20 +122,19 @@ def test_what_cannot_be_written_is_said(place: Place, user: Any) -> None:
         usual().insert(user, payload=object())
 
 
-def test_a_bytea_payload_takes_text_as_its_bytes(postgres: Any) -> None:
+def test_a_bytea_payload_takes_text_as_its_bytes(open_place: Opener) -> None:
     """A2: backslashes in text are no escapes."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual(without=["payload"], payload="bytea")
     with psycopg.connect(place.dsn) as connection:
         usual().insert(connection, payload="a\\000b")
         usual().insert(connection, payload={"a": "\\x"})
     assert [row.body for row in Holder(place, usual()).claim()] == [b"a\\000b", b'{"a":"\\\\x"}']
-    place.close()
 
 
-def test_notify_tells_the_group_to_who_listens(postgres: Any) -> None:
+def test_notify_tells_the_group_to_who_listens(open_place: Opener) -> None:
     """G2: on commit, on the channel of the table as the queue writes it."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual(group="text")
     with psycopg.connect(place.dsn, autocommit=True) as ear:
         ear.execute('listen "shardrun:q"')
@@ -143,16 +143,14 @@ def test_notify_tells_the_group_to_who_listens(postgres: Any) -> None:
             usual(group="group").insert_many(connection, [{"payload": 1, "notify": True}] * 3)
         heard = [(one.channel, one.payload) for one in ear.notifies(timeout=10, stop_after=2)]
     assert heard == [("shardrun:q", "g"), ("shardrun:q", "")]
-    place.close()
 
 
-def test_notify_is_refused_where_nothing_listens(tmp_path: Any) -> None:
+def test_notify_is_refused_where_nothing_listens(open_place: Opener) -> None:
     """G2: PostgreSQL only."""
-    place = Place("sqlite", f"sqlite:///{tmp_path}/q.db")
+    place = open_place("sqlite")
     place.create_usual()
     with pytest.raises(NotInThisVersion):
         usual().insert(place.own, payload=1, notify=True)
-    place.close()
 
 
 def test_a_long_channel_keeps_its_start_and_differs() -> None:

@@ -10,6 +10,7 @@ import pytest
 from shardrun.db.connect import database
 from shardrun.errors import DatabaseUnreachable, NotInThisVersion, Problems, ShardrunError, UsageProblem
 from shardrun.queue import Queue
+from tests.store.conftest import Opener
 from tests.store.place import Place, subscribe, usual
 
 
@@ -97,26 +98,24 @@ def test_a_view_is_refused(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonb", "int[]", "point", 'text collate "blind"'])
-def test_keys_that_cannot_be_hashed_are_refused_where_lanes_are_by_key(postgres: Any, kind: str) -> None:
+def test_keys_that_cannot_be_hashed_are_refused_where_lanes_are_by_key(open_place: Opener, kind: str) -> None:
     """R16: nondeterministic collations and types without one spelling."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.run("create collation blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
     place.create_usual(without=["partition_key"], partition_key=kind)
     assert "whose equal values may differ in their bytes" in problems(place, usual())[0]
     place.database.store(place.own, subscribe(usual(), workers=2))
-    place.close()
 
 
-def test_a_collation_of_the_users_program_is_refused(tmp_path: Path) -> None:
+def test_a_collation_of_the_users_program_is_refused(open_place: Opener) -> None:
     """R16: an unknown collation cannot be followed."""
-    place = Place("sqlite", f"sqlite:///{tmp_path}/q.db")
+    place = open_place("sqlite")
     place.own.create_collation("mine", lambda a, b: 0)
     place.create_usual(without=["partition_key"], partition_key="text collate mine")
     place.own.create_collation("mine", None)
     other = place.connect()
     with pytest.raises(Problems, match="whose equal values may differ"):
         place.database.store(other, subscribe(usual()))
-    place.close()
 
 
 def test_a_missing_index_is_a_warning_that_prints_the_statement(place: Place) -> None:
@@ -129,9 +128,9 @@ def test_a_missing_index_is_a_warning_that_prints_the_statement(place: Place) ->
     assert place.database.warnings(place.own, subscription) == []
 
 
-def test_a_permission_that_lacks_is_found_at_start(postgres: Any) -> None:
+def test_a_permission_that_lacks_is_found_at_start(open_place: Opener, postgres: Any) -> None:
     """A5: statements are prepared on the server, as the role that will run them."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual()
     with postgres.admin(place.dsn) as admin:
         admin.execute("alter table q owner to postgres")
@@ -139,7 +138,6 @@ def test_a_permission_that_lacks_is_found_at_start(postgres: Any) -> None:
     store = place.database.store(place.own, subscribe(usual()))
     with pytest.raises(ShardrunError, match="permission denied for table q"):
         store.prepare(place.own)
-    place.close()
 
 
 REFUSED: list[tuple[str, str]] = [

@@ -8,6 +8,7 @@ import pytest
 
 from shardrun.db.store import Settlement, Verb
 from shardrun.queue import Queue
+from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
 
 IDS = [
@@ -29,10 +30,10 @@ IDS = [
 
 @pytest.mark.parametrize(("dialect", "kind", "values"), IDS)
 def test_a_row_is_named_by_exactly_its_own_id(
-    postgres: Any, tmp_path: Any, dialect: str, kind: str, values: list[Any]
+    open_place: Opener, postgres: Any, dialect: str, kind: str, values: list[Any]
 ) -> None:
     """C99: acking the second of five rows changes exactly that row."""
-    place = Place(dialect, postgres.new_database() if dialect == "postgres" else f"sqlite:///{tmp_path}/q.db")
+    place = open_place(dialect)
     if kind == "citext":
         with postgres.admin(place.dsn) as admin:
             admin.execute("create extension if not exists citext")
@@ -52,7 +53,6 @@ def test_a_row_is_named_by_exactly_its_own_id(
         rows[3].id,
     }
     assert holder.ids() == [rows[2].id]
-    place.close()
 
 
 NAMES = {
@@ -110,9 +110,9 @@ def _kind(place: Place, kind: str) -> str:
     return TYPES[place.dialect].get(kind, kind)
 
 
-def test_a_temporary_table_of_the_same_name_stays_untouched(postgres: Any) -> None:
+def test_a_temporary_table_of_the_same_name_stays_untouched(open_place: Opener) -> None:
     """C92: statements name the table that was found at start, with its schema."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual()
     place.fill(1)
     holder = Holder(place, usual())
@@ -120,7 +120,6 @@ def test_a_temporary_table_of_the_same_name_stays_untouched(postgres: Any) -> No
     holder.connection.execute("insert into pg_temp.q (id) values (7)")
     assert holder.ids() == [1]
     assert holder.connection.execute("select attempt from pg_temp.q").fetchall() == [(None,)]
-    place.close()
 
 
 @pytest.mark.parametrize("due", ["timestamp", "timestamptz", "timestamp(0)"])
@@ -147,9 +146,9 @@ def test_times_are_utc_under_any_zone(postgres: Any, due: str, lock: str) -> Non
     place.close()
 
 
-def test_a_row_with_times_that_python_cannot_hold_still_arrives(postgres: Any) -> None:
+def test_a_row_with_times_that_python_cannot_hold_still_arrives(open_place: Opener) -> None:
     """A2: in row mode infinity and years before Christ are text, and odd types too."""
-    place = Place("postgres", postgres.new_database())
+    place = open_place("postgres")
     place.create_usual(seen="timestamptz", born="date", net="inet", span="int4range", tags="text[]")
     place.run(
         "insert into q (seen, born, net, span, tags) values ('infinity', '0044-03-15 BC', '::1', '[1,3)', '{a,b}')"
@@ -162,7 +161,6 @@ def test_a_row_with_times_that_python_cannot_hold_still_arrives(postgres: Any) -
         "[1,3)",
         ["a", "b"],
     ]
-    place.close()
 
 
 @pytest.mark.parametrize(
@@ -181,13 +179,12 @@ def test_a_row_with_times_that_python_cannot_hold_still_arrives(postgres: Any) -
     ],
 )
 def test_a_payload_arrives_as_it_is_stored(
-    postgres: Any, tmp_path: Any, dialect: str, kind: str, stored: Any, payload_kind: str, body: Any
+    open_place: Opener, dialect: str, kind: str, stored: Any, payload_kind: str, body: Any
 ) -> None:
     """A2: BYTEA, BLOB, TEXT, JSON and JSONB all serve; what has no text of its own comes as JSON."""
-    place = Place(dialect, postgres.new_database() if dialect == "postgres" else f"sqlite:///{tmp_path}/q.db")
+    place = open_place(dialect)
     place.create_usual(without=["payload"], payload=kind)
     place.fill(1, payload=stored)
     holder = Holder(place, usual())
     assert holder.claim()[0].body == body
     assert holder.store.payload_kind == payload_kind
-    place.close()
