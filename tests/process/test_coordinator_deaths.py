@@ -1,0 +1,109 @@
+"""A coordinator that is killed: nothing of it stays, and a new start takes over."""
+
+from __future__ import annotations
+
+import random
+import signal
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.process.site import Replica, Site, is_alive, shared_memory
+from tests.waiting import eventually
+
+GONE = 5.0
+"""Seconds, generous: children are ended by the kernel, their sessions by the server when it looks next."""
+
+
+def die(site: Site, replica: Replica) -> None:
+    """Kill a coordinator, and write down the death of all that it takes with it."""
+    family = replica.family()
+    replica.process.kill()
+    for child in family:
+        site.witness.died(child.pid)
+    replica.process.wait()
+    eventually(lambda: not any(is_alive(child) for child in family), GONE)
+    eventually(lambda: not site.sessions(), GONE)
+    assert shared_memory() <= site.shared_before
+
+
+@pytest.mark.parametrize(
+    "act",
+    [{"do": "sleep", "for": 20}, {"do": "hold", "for": 20}, {"do": "sql", "sql": ["select pg_sleep(20)"]}],
+    ids=["asleep", "holding the GIL", "in SQL"],
+)
+def test_its_children_go_with_it_and_a_new_start_finishes(site: Site, act: dict[str, Any]) -> None:
+    """C13, C02, H3, R9: whatever the children are doing."""
+    if act["do"] == "sql" and site.dialect == "sqlite":
+        act = {"do": "sql", "sql": ["update q set priority = 1 where id = -1", "select 1"], "for": 0}
+    site.add(*[{**act, "until": 1}] * 2, *[{}] * 8)
+    replica = site.start("-p", "2", workers=2, lease=1.5)
+    eventually(lambda: site.witness.rows() == {1, 2} or site.count() == 0)
+    die(site, replica)
+    site.work_off("-p", "2", workers=2, lease=1.5)
+    assert site.count() == 0
+    assert all(site.witness.overlap_of_row(row) == 1 for row in range(1, 11))
+    assert all(site.witness.runs(row) == 1 for row in range(3, 11))
+
+
+def test_idle_children_go_with_it(site: Site) -> None:
+    """C13, C16, H3: three times over, nothing adds up."""
+    for _ in range(3):
+        replica = site.start("-p", "2")
+        die(site, replica)
+
+
+def test_no_child_outlives_a_kill_in_the_middle_of_spawning(file_site: Site) -> None:
+    """C13, R9: killed 0 to 20 ms after the first child is there, ten times (seeded)."""
+    chance = random.Random(13)
+    for _ in range(10):
+        replica = file_site.start("-p", "4", until=None)
+        first = eventually(replica.family)[0]
+        spawned = psutil.Process(replica.pid)
+        until = first.create_time() + chance.uniform(0, 0.02)
+        eventually(lambda until=until: psutil.time.time() >= until)  # type: ignore[misc, attr-defined]
+        family = spawned.children(recursive=True)
+        replica.send(signal.SIGKILL)
+        replica.wait()
+        eventually(lambda family=family: not any(map(is_alive, family)), GONE)  # type: ignore[misc]
+        eventually(lambda pid=replica.pid: not of_group(pid), GONE)  # type: ignore[misc]
+    assert shared_memory() <= file_site.shared_before
+
+
+def of_group(group: int) -> list[psutil.Process]:
+    """List the living processes of a process group."""
+    return [each for each in psutil.process_iter() if is_alive(each) and group_of(each.pid) == group]
+
+
+def group_of(pid: int) -> int | None:
+    """Name a process's group, where it still is."""
+    try:
+        return __import__("os").getpgid(pid)  # type: ignore[no-any-return]
+    except ProcessLookupError:
+        return None
+
+
+def test_rows_that_only_waited_lose_no_attempt_however_often_it_dies(site: Site) -> None:
+    """R8: with two attempts in all, three deaths of the coordinator dead-letter nothing that never ran."""
+    site.add({"do": "sleep", "for": 20, "until": 1}, *[{}] * 20, partition_key="k")
+    for _ in range(3):
+        replica = site.start("-p", "1", lease=1, max_attempts=2)
+        eventually(lambda: site.held() > 0)
+        die(site, replica)
+    site.work_off("-p", "1", lease=1, max_attempts=2)
+    assert set(site.dead()) <= {1}
+    assert all(site.witness.runs(row) == 1 for row in range(2, 22))
+
+
+def test_only_its_own_attempts_are_spent_when_a_row_dies_with_its_coordinator(site: Site) -> None:
+    """C45: the last attempt dies with the replica; the next start buries the row, says why, and goes on behind it."""
+    site.add({"do": "sleep", "for": 20}, {}, {}, partition_key="k")
+    replica = site.start("-p", "1", lease=1, max_attempts=1)
+    eventually(lambda: site.witness.runs(1))
+    die(site, replica)
+    site.work_off("-p", "1", lease=1, max_attempts=1)
+    dead = site.dead()
+    assert set(dead) == {1}
+    assert "the death of the replica" in dead[1][1]
+    assert site.witness.order("k") == [1, 2, 3]
