@@ -23,9 +23,8 @@ Lend = Callable[[str, str, Any], AbstractContextManager[Any]]
 MICROSECONDS = 1_000_000
 
 
-def boot_time(clock: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) -> float:
-    """Read the clock of deadlines: seconds that go on while the machine sleeps, as leases do."""
-    return time.clock_gettime(clock)
+boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Reads the clock of deadlines: seconds that go on while the machine sleeps, as leases do."""
 
 
 class Call:
