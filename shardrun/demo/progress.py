@@ -10,7 +10,9 @@ from time import monotonic
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.logs import TextFormatter
@@ -43,24 +45,23 @@ class Bar:
 
     every = BAR_EVERY
 
-    def __init__(self, console: Console, name: str, total: int) -> None:
-        width = max(8, min(WIDEST, console.width - BESIDE_BAR))
-        columns = (
-            TextColumn("  {task.description}"),
-            BarColumn(bar_width=width),
-            TextColumn("{task.percentage:>3.0f} %   {task.completed:,} of {task.total:,}   {task.fields[rate]}"),
-        )
-        self.progress = Progress(*columns, console=console, auto_refresh=False, transient=True)
-        self._shown: TaskID = self.progress.add_task(name, total=total, rate="")
+    def __init__(self, console: Console, name: str) -> None:
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+        self._name = name
+        self._width = max(8, min(WIDEST, console.width - BESIDE_BAR))
 
     def show(self, done: int, total: int, rate: float, left: str) -> None:
         """Draw the bar."""
-        beside = f"{rate:,.0f} rows/s   {left} left" if done else ""
-        self.progress.update(self._shown, completed=done, total=total, rate=beside, refresh=True)
+        beside = f"{done / total:4.0%}   {done:,} of {total:,}".replace("%", " %")
+        if done:
+            beside += f"   {rate:,.0f} rows/s   {left} left"
+        line = Table.grid(padding=(0, 1))
+        line.add_row(f"  {self._name}", ProgressBar(total, done, self._width), beside)
+        self.live.update(line, refresh=True)
 
     def say(self, text: str) -> None:
         """Print above the bar."""
-        self.progress.console.print(text, markup=False, highlight=False)
+        self.live.console.print(text, markup=False, highlight=False)
 
 
 class Lines:
@@ -114,8 +115,8 @@ def watching(console: Console, name: str, total: int) -> Iterator[Watch]:
         with _log_to(lines):
             yield Watch(lines, total)
         return
-    bar = Bar(console, name, total)
-    with _log_to(bar), bar.progress:
+    bar = Bar(console, name)
+    with _log_to(bar), bar.live:
         bar.show(0, total, 0.0, "")
         yield Watch(bar, total)
 
