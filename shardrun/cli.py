@@ -31,7 +31,7 @@ RUNNING = [
     click.option(
         "--poll-interval", type=float, metavar="S", help="Seconds between looks at an empty table; default 1."
     ),
-    click.option("--listen-notify/--no-listen-notify", default=None, help="Wake by PostgreSQL's NOTIFY."),
+    click.option("--listen-notify/--no-listen-notify", default=None, hidden=True),  # known, to be refused by name
     click.option("--log-level", metavar="L", help="debug, info, warning or error; default info."),
     click.option("--log-format", type=click.Choice(["text", "json"]), help="Default text."),
 ]
@@ -135,7 +135,7 @@ def ddl(apply: bool, **flags: Any) -> None:
     settings = _settings(flags)
     declared = registry.load(settings.handlers, command="ddl", needs_handlers=False)
     for statement in boot.ddl(settings, declared, apply):
-        _print(f"{statement};")
+        _print(statement)
 
 
 @main.command()
