@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from shardrun.coordinator import endings
 from shardrun.coordinator.replica import Replica, log
 from shardrun.coordinator.service import Batch, Ended, Service
-from shardrun.db.store import Connection, Settlement, Verb
+from shardrun.db.store import Acked, Connection, Settlement, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError, StatementFailed
 from shardrun.outcome import Backoff
 from shardrun.policy.leases import Held, Hold
@@ -26,6 +26,15 @@ class _Answer(NamedTuple):
 
     lost: set[Any]
     refused: dict[Any, StatementFailed]
+
+    def add(self, other: _Answer) -> None:
+        """Take another batch's answer in."""
+        self.lost.update(other.lost)
+        self.refused.update(other.refused)
+
+
+class _Halfway(Conflict):
+    """A conflict met when some rows of the batch had been written one by one: the repeat finds them settled."""
 
 
 def acknowledge(service: Service, held: Held) -> None:
@@ -103,7 +112,7 @@ def _next_batch(service: Service) -> Batch | None:
 def _send(replica: Replica, service: Service, batch: Batch, repeated: bool = False) -> None:
     service.settling = batch
     batch.present()
-    settlements = [Settlement(Verb.ACK, held.id, held.token) for held in batch.acked] + [*map(_settlement, batch.ended)]
+    settlements = [_settlement(ended) for ended in batch.ended]
 
     def done(result: _Answer | ShardrunError) -> None:
         service.settling = None
@@ -112,13 +121,17 @@ def _send(replica: Replica, service: Service, batch: Batch, repeated: bool = Fal
             replica.connection_lost(result)
         elif isinstance(result, Conflict):
             service.settling = batch
-            replica.later(AGAIN, lambda: _send(replica, service, batch, repeated))
+            again = repeated or isinstance(result, _Halfway)
+            replica.later(AGAIN, lambda: _send(replica, service, batch, again))
         elif isinstance(result, ShardrunError):
             raise result
         else:
             _settled(replica, service, batch, result)
 
-    replica.threads.submit(lambda connection: _write(service, connection, settlements, repeated), done, urgent=True)
+    def work(connection: Connection) -> _Answer:
+        return _write(service, connection, settlements, batch.tokens, repeated)
+
+    replica.threads.submit(work, done, urgent=True)
 
 
 def _settlement(ended: Ended) -> Settlement:
@@ -127,21 +140,29 @@ def _settlement(ended: Ended) -> Settlement:
     return Settlement(ended.verb, held.id, held.token, ended.delay, ended.reason, max(0, attempt))
 
 
-def _write(service: Service, connection: Connection, settlements: list[Settlement], repeated: bool) -> _Answer:
+def _write(
+    service: Service, connection: Connection, settlements: list[Settlement], acked: Acked, repeated: bool
+) -> _Answer:
     """Write all at once; where one of them is refused, write them one by one, so that it holds up no other."""
+    count = len(settlements) + sum(map(len, acked.values()))
     try:
-        effective = service.store.settle(connection, settlements, repeated)
+        effective = service.store.settle(connection, settlements, repeated, acked)
     except StatementFailed as error:
-        if len(settlements) == 1:
-            return _Answer(set(), {settlements[0].id: error})
+        if count == 1:
+            return _Answer(set(), dict.fromkeys(_ids(settlements, acked), error))
     else:
-        return _Answer({each.id for each in settlements} - effective, {})
+        return _Answer(set() if len(effective) == count else _ids(settlements, acked) - effective, {})
     answer = _Answer(set(), {})
     for settlement in settlements:
-        one = _write(service, connection, [settlement], repeated)
-        answer.lost.update(one.lost)
-        answer.refused.update(one.refused)
+        answer.add(_write(service, connection, [settlement], {}, repeated))
+    for token, ids in acked.items():
+        for id in ids:
+            answer.add(_write(service, connection, [], {token: [id]}, repeated))
     return answer
+
+
+def _ids(settlements: list[Settlement], acked: Acked) -> set[Any]:
+    return {each.id for each in settlements}.union(*acked.values())
 
 
 def _settled(replica: Replica, service: Service, batch: Batch, answer: _Answer) -> None:

@@ -189,14 +189,29 @@ class Desk:
         """Find a row in the book."""
         return next(held for held in self.service.book if held.id == id)
 
+    def taken(self, id: Any) -> Held:
+        """Find a row in the book, and take it out of its lane."""
+        held = self.held(id)
+        self.service.leave_line(held)
+        for child in self.replica.children:
+            for no in [no for no, each in child.handed.items() if each is held]:
+                del child.handed[no]
+                held.lane.handed -= 1
+        return held
+
     def end(self, id: Any, verb: Verb, **how: Any) -> None:
         """Note how a row ended, as a report would."""
-        settle.end(self.service, Ended(self.held(id), verb, **how))
+        settle.end(self.service, Ended(self.taken(id), verb, **how))
 
     def acknowledge(self, *ids: Any) -> None:
         """Note that rows are done."""
         for id in ids:
-            settle.acknowledge(self.service, self.held(id))
+            settle.acknowledge(self.service, self.taken(id))
+
+    def release(self, *ids: Any) -> None:
+        """Give rows back unstarted."""
+        for id in ids:
+            settle.release(self.service, self.taken(id))
 
     def rows(self, columns: str = "id") -> list[Any]:
         """Read the table: values of one column, or tuples of several."""
