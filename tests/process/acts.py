@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ with open(FOLDER / "loaded", "a") as loaded:  # by the coordinator and by each c
     loaded.write(f"{os.getpid()}\n")
 
 
-@queue.handler(**json.loads(os.environ.get("ACTS", "{}")))
+bind: Callable[[Callable[..., Any]], Callable[..., Any]] = queue.handler(**json.loads(os.environ.get("ACTS", "{}")))
+
+
+@bind
 def handle(body: dict, delivery: Delivery) -> Any:  # type: ignore[type-arg]
     """Do what the payload says, between two lines of the witness."""
     witness.start(delivery.id, delivery.key, delivery.attempt)

@@ -253,5 +253,6 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def shared_memory() -> set[str]:
-    """List what is in /dev/shm."""
-    return {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.exists() else set()
+    """List what is in /dev/shm, but for other database servers' own."""
+    names = {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.exists() else set()
+    return {name for name in names if not name.startswith("PostgreSQL.")}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import time
 from typing import Any
 
 import psutil
@@ -28,18 +30,23 @@ def die(site: Site, replica: Replica) -> None:
     assert shared_memory() <= site.shared_before
 
 
+LONG_SQL = {
+    "postgres": "select pg_sleep(20)",
+    "sqlite": "with recursive c(x) as (select 1 union all select x + 1 from c where x < 1000000000) select max(x) from c",
+}
+
+
 @pytest.mark.parametrize(
     "act",
-    [{"do": "sleep", "for": 20}, {"do": "hold", "for": 20}, {"do": "sql", "sql": ["select pg_sleep(20)"]}],
-    ids=["asleep", "holding the GIL", "in SQL"],
+    [{"do": "sleep", "for": 20}, {"do": "hold", "for": 20}, {"do": "sql"}],
+    ids=["asleep", "holding the GIL", "in SQL that holds locks"],
 )
 def test_its_children_go_with_it_and_a_new_start_finishes(site: Site, act: dict[str, Any]) -> None:
     """C13, C02, H3, R9: whatever the children are doing."""
-    if act["do"] == "sql" and site.dialect == "sqlite":
-        act = {"do": "sql", "sql": ["update q set priority = 1 where id = -1", "select 1"], "for": 0}
-    site.add(*[{**act, "until": 1}] * 2, *[{}] * 8)
+    act = {**act, "sql": ["update q set priority = 1 where id = 9", LONG_SQL[site.dialect]], "until": 1}
+    site.add(act, act, *[{}] * 8)
     replica = site.start("-p", "2", workers=2, lease=1.5)
-    eventually(lambda: site.witness.rows() == {1, 2} or site.count() == 0)
+    eventually(lambda: site.witness.rows() == {1, 2})
     die(site, replica)
     site.work_off("-p", "2", workers=2, lease=1.5)
     assert site.count() == 0
@@ -62,12 +69,13 @@ def test_no_child_outlives_a_kill_in_the_middle_of_spawning(file_site: Site) -> 
         first = eventually(replica.family)[0]
         spawned = psutil.Process(replica.pid)
         until = first.create_time() + chance.uniform(0, 0.02)
-        eventually(lambda until=until: psutil.time.time() >= until)  # type: ignore[misc, attr-defined]
+        while time.time() < until:
+            pass
         family = spawned.children(recursive=True)
         replica.send(signal.SIGKILL)
         replica.wait()
-        eventually(lambda family=family: not any(map(is_alive, family)), GONE)  # type: ignore[misc]
-        eventually(lambda pid=replica.pid: not of_group(pid), GONE)  # type: ignore[misc]
+        group = replica.pid
+        eventually(lambda: not any(map(is_alive, family)) and not of_group(group), GONE)  # noqa: B023 - called here
     assert shared_memory() <= file_site.shared_before
 
 
@@ -79,21 +87,24 @@ def of_group(group: int) -> list[psutil.Process]:
 def group_of(pid: int) -> int | None:
     """Name a process's group, where it still is."""
     try:
-        return __import__("os").getpgid(pid)  # type: ignore[no-any-return]
+        return os.getpgid(pid)
     except ProcessLookupError:
         return None
 
 
-def test_rows_that_only_waited_lose_no_attempt_however_often_it_dies(site: Site) -> None:
-    """R8: with two attempts in all, three deaths of the coordinator dead-letter nothing that never ran."""
-    site.add({"do": "sleep", "for": 20, "until": 1}, *[{}] * 20, partition_key="k")
-    for _ in range(3):
-        replica = site.start("-p", "1", lease=1, max_attempts=2)
-        eventually(lambda: site.held() > 0)
+def test_rows_that_only_waited_are_not_dead_lettered_however_often_it_dies(site: Site) -> None:
+    """R8: rows of a dead replica are taken one to a free lane, so that the next death cannot count them again."""
+    site.add(*[{}] * 50, {"do": "sleep", "for": 20}, *[{}] * 20, partition_key="k")
+    settings: dict[str, Any] = {"lease": 1, "max_attempts": 2}
+    for death in (1, 2):
+        replica = site.start("-p", "1", **settings)
+        eventually(lambda: site.witness.runs(51) == death)  # noqa: B023 - called here
+        if death == 1:
+            eventually(lambda: site.held() == 21)
         die(site, replica)
-    site.work_off("-p", "1", lease=1, max_attempts=2)
-    assert set(site.dead()) <= {1}
-    assert all(site.witness.runs(row) == 1 for row in range(2, 22))
+    site.work_off("-p", "1", **settings)
+    assert set(site.dead()) == {51}
+    assert site.witness.order("k") == [*range(1, 51), 51, 51, *range(52, 72)]
 
 
 def test_only_its_own_attempts_are_spent_when_a_row_dies_with_its_coordinator(site: Site) -> None:
