@@ -77,14 +77,21 @@ def _admit(replica: Replica, child: Child) -> None:
         return
     child.state = State.READY
     if child is replica.incoming:
-        before = replica.children[child.index]
-        recall(replica, [before])
-        if before.state is State.DEAD:
-            _succeed(replica, child)
+        _relieve(replica, replica.children[child.index], child)
     elif replica.life is Life.STARTING and all(each.is_ready for each in replica.children):
         replica.life = Life.SERVING
         replica.began = clock.now()
         log.info("ready")
+        replace_next(replica)  # where a SIGHUP came meanwhile
+
+
+def _relieve(replica: Replica, before: Child, child: Child) -> None:
+    if before.state is State.DEAD:
+        _succeed(replica, child)
+    elif before.is_ready:
+        recall(replica, [before])
+    elif before.state is not State.RECALLED:
+        kill(before)  # it came in place of one that had died, still loads, and has no row
 
 
 def _died(replica: Replica, child: Child) -> None:
