@@ -133,7 +133,7 @@ def _run(
 
 
 def _stopped(measured: Measured, total: int) -> int:
-    print(f"shardrun: {len(measured.runs):,} of {total:,} rows ran: {measured.summary}", file=sys.stderr)
+    print(f"shardrun: stopped after {len(measured.runs):,} of {total:,} rows: {measured.summary}", file=sys.stderr)
     return 1
 
 
@@ -151,7 +151,7 @@ def _conclude(asked: Asked, console: Console, tables: Tables, alone: list[Run], 
     told = [
         f"order   {packages - len(wrong):,} of {packages:,} packages kept their order (as the handlers recorded it)",
         *(f"        not in order: {package}" for package in wrong[:10]),
-        f"sample  its files took {speed.weight(alone, runs):.2f} times an average file's CPU; the speed-up allows for that",
+        f"sample  took {speed.weight(alone, runs):.2f} x the average file's CPU; the speed-up allows for that",
         *_interference(runs),
         f"largest {path}, {lines:,} lines",
         f"all     {tables.way_to_read()}",
@@ -168,7 +168,7 @@ def _interference(runs: list[Run]) -> list[str]:
     share = speed.share(runs)
     if share > UNDISTURBED:
         return []
-    return [f"shared  the handlers had {share:.0%} of their cores while they ran; other programs took the rest"]
+    return [f"shared  the handlers had {100 * share:.0f} % of their cores; other programs took the rest"]
 
 
 if __name__ == "__main__":
