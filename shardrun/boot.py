@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardrun import config, handler, registry
+from shardrun.child.guard import fill_standard_descriptors
 from shardrun.child.state import is_child
 from shardrun.config import Settings
 from shardrun.coordinator import clock, loop
@@ -138,6 +139,7 @@ def replica_name() -> str:
 
 def start(opened: Opened, on_progress: Callable[[Replica], None] | None = None, name: str | None = None) -> Summary:
     """Run one replica until a signal, a failure or an empty table ends it."""
+    fill_standard_descriptors()  # lest a ring gets the number of a closed stdout, and prints go there
     settings = opened.settings
     name = name or replica_name()
     events = Events()
@@ -195,7 +197,7 @@ def _spec(opened: Opened, part: str) -> Spec:
         subscriptions=declared.labels,
         lanes=lanes,
         payload_kinds=[store.payload_kind for store in opened.stores],
-        dsn=settings.dsn,
+        dsn=opened.database.dsn,
         pool=settings.child_pool_size,
         part=part,
         log_level=settings.log_level,

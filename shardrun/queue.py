@@ -6,17 +6,20 @@ A declaration only records what was said and where; whether it fits is found at 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Generic, Literal, Protocol
+from typing import Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, Protocol, TypedDict, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
-from shardrun.outcome import Backoff, Outcome, Seconds
+from shardrun.outcome import Answer, Backoff, BatchAnswer, Outcome, Seconds
 
 Body = TypeVar("Body", default=Any)
-Handler = TypeVar("Handler", bound=Callable[..., Any])
+Row = TypeVar("Row")
+More = ParamSpec("More")
+Says = TypeVar("Says", bound=Answer | Coroutine[Any, Any, Answer])
+SaysOfBatch = TypeVar("SaysOfBatch", bound=BatchAnswer | Coroutine[Any, Any, BatchAnswer])
 RetryRule = Callable[[int, BaseException], Seconds | Outcome]
 
 DEFAULT_LEASE = 30.0
@@ -89,6 +92,37 @@ class Writer(Protocol):
     def insert(self, queue: Queue[Any], connection: Any, row: Mapping[str, Any], notify: bool) -> Any: ...
 
     def insert_many(self, queue: Queue[Any], connection: Any, rows: Iterable[Mapping[str, Any]]) -> int: ...
+
+
+class HandlerSettings(TypedDict, total=False):
+    """The settings of a handler that go with any kind of lanes; see `Queue.handler`."""
+
+    group: str | None
+    lease: Seconds
+    transactional: bool
+    max_attempts: int | None
+    dead_letter: str | None
+    dead_letter_group: str | None
+    retry: Backoff | RetryRule | None
+    on_decode_error: Outcome | None
+    timeout: Seconds | None
+    poll_interval: Seconds | None
+
+
+class Binds(Protocol[Row]):
+    """Takes a handler whose first parameter takes the queue's rows, and hands it back."""
+
+    def __call__(
+        self, function: Callable[Concatenate[Row, More], Says], /
+    ) -> Callable[Concatenate[Row, More], Says]: ...
+
+
+class BindsBatch(Protocol[Row]):
+    """Takes a handler whose first parameter takes a list of the queue's rows, and hands it back."""
+
+    def __call__(
+        self, function: Callable[Concatenate[list[Row], More], SaysOfBatch], /
+    ) -> Callable[Concatenate[list[Row], More], SaysOfBatch]: ...
 
 
 class Queue(Generic[Body]):
@@ -173,13 +207,41 @@ class Queue(Generic[Body]):
             return None
         return f'{self.table[:-1]}_dead"' if self.table.endswith('"') else f"{self.table}_dead"
 
+    @overload
+    def handler(self, *, workers: int | None = None, **settings: Unpack[HandlerSettings]) -> Binds[Body]: ...
+
+    @overload
     def handler(
         self,
         *,
-        group: str | None = None,
+        workers_by_key: int,
+        key_scope: Literal["replica", "cluster"] = "replica",
+        **settings: Unpack[HandlerSettings],
+    ) -> Binds[Body]: ...
+
+    @overload
+    def handler(
+        self, *, batch: int, workers: int | None = None, **settings: Unpack[HandlerSettings]
+    ) -> BindsBatch[Body]: ...
+
+    @overload
+    def handler(
+        self,
+        *,
+        batch: int,
+        workers_by_key: int,
+        key_scope: Literal["replica", "cluster"] = "replica",
+        **settings: Unpack[HandlerSettings],
+    ) -> BindsBatch[Body]: ...
+
+    def handler(
+        self,
+        *,
         workers: int | None = None,
         workers_by_key: int | None = None,
         batch: int | None = None,
+        key_scope: Literal["replica", "cluster"] = "replica",
+        group: str | None = None,
         lease: Seconds = DEFAULT_LEASE,
         transactional: bool = False,
         max_attempts: int | None = None,
@@ -189,15 +251,14 @@ class Queue(Generic[Body]):
         on_decode_error: Outcome | None = None,
         timeout: Seconds | None = None,
         poll_interval: Seconds | None = None,
-        key_scope: Literal["replica", "cluster"] = "replica",
-    ) -> Callable[[Handler], Handler]:
+    ) -> Any:
         """Bind a function to this queue's rows; the function itself is handed back unchanged.
 
         `workers` and `workers_by_key` say how many rows of this handler one replica runs at once, over all its children
         together; `lease`, `timeout` and `poll_interval` are seconds or timedeltas.
         """
 
-        def bind(function: Handler) -> Handler:
+        def bind(function: Callable[..., Any]) -> Callable[..., Any]:
             code = getattr(function, "__code__", None)
             source = Source(code.co_filename, code.co_firstlineno) if code else self.source
             self.subscriptions.append(
@@ -229,7 +290,7 @@ class Queue(Generic[Body]):
         self,
         connection: Any,
         *,
-        payload: Any = None,
+        payload: Body | None = None,
         partition_key: Any = None,
         group: str | None = None,
         priority: Any = None,
@@ -270,12 +331,17 @@ def seconds(value: Seconds) -> float:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def split_name(name: str) -> Sequence[str]:
-    """Split a table's name at its dots, outside double quotes; `"a.b".c` is ("a.b", "c")."""
-    parts: list[str] = [""]
+def split_name(name: str) -> tuple[str, ...]:
+    """Split a table's name as a declaration writes it: at dots, outside double quotes; two of them stand for one."""
+    parts = [""]
     quoted = False
-    for char in name:
-        if char == '"':
+    rest = name
+    while rest:
+        char, rest = rest[0], rest[1:]
+        if quoted and char == '"' and rest.startswith('"'):
+            parts[-1] += '"'
+            rest = rest[1:]
+        elif char == '"':
             quoted = not quoted
         elif char == "." and not quoted:
             parts.append("")

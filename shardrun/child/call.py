@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from shardrun.child import endings, guard
 from shardrun.child.endings import Ending
 from shardrun.child.logs import running
@@ -86,4 +88,14 @@ class Call:
     def _delivery(self, row: Frame) -> Delivery:
         _, _, row_id, attempt, _, key, group, headers, _ = row
         lend = partial(self._lend, self._name, self._queue, row_id)
-        return Delivery(row_id, key, attempt, headers, group, self._queue, self._name, lend, self._draining)
+        return Delivery(row_id, key, attempt, _decoded(headers), group, self._queue, self._name, lend, self._draining)
+
+
+def _decoded(headers: Any) -> Any:
+    """Read headers that are JSON, whatever their column's type; other text stays as it is."""
+    if not isinstance(headers, str | bytes):
+        return headers
+    try:
+        return msgspec.json.decode(headers)
+    except (msgspec.DecodeError, UnicodeError):
+        return headers

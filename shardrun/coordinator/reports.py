@@ -81,7 +81,7 @@ def _take_outcome(service: Service, held: Held, report: Report) -> None:
     if gets_back and ended.verb is Verb.RETRY:  # which writes no count; a snooze writes one less than the row's
         held.attempt += 1
         ended = ended._replace(verb=Verb.SNOOZE)
-    if report.code in (words.FAILED, words.UNDECODABLE):
+    if report.trace or report.code in (words.FAILED, words.UNDECODABLE):
         _log_failure(service, held, report, ended)
     settle.end(service, ended)
 

@@ -61,7 +61,8 @@ class Batch:
 
     acked: list[Held]
     ended: list[Ended]
-    presented: dict[Any, str] = field(default_factory=dict)
+    tokens: dict[str, list[Any]] = field(default_factory=dict)  # of the acks: ids by the token presented
+    presented: dict[Any, str] = field(default_factory=dict)  # of the others: tokens by id
 
     def rows(self) -> Iterator[Held]:
         """Go through all rows."""
@@ -71,11 +72,16 @@ class Batch:
 
     def present(self) -> None:
         """Note the tokens that go to the database now."""
-        self.presented = {held.id: held.token for held in self.rows()}
+        self.tokens = {}
+        for held in self.acked:
+            self.tokens.setdefault(held.token, []).append(held.id)
+        self.presented = {ended.held.id: ended.held.token for ended in self.ended}
 
     def was_adopted(self, held: Held) -> bool:
         """Tell whether a row was claimed again by this replica since its token was presented."""
-        return self.presented[held.id] != held.token
+        if held.id in self.presented:
+            return self.presented[held.id] != held.token
+        return held.id not in self.tokens.get(held.token, ())
 
 
 @dataclass(slots=True)

@@ -153,11 +153,14 @@ def _write(
     else:
         return _Answer(set() if len(effective) == count else _ids(settlements, acked) - effective, {})
     answer = _Answer(set(), {})
-    for settlement in settlements:
-        answer.add(_write(service, connection, [settlement], {}, repeated))
-    for token, ids in acked.items():
-        for id in ids:
-            answer.add(_write(service, connection, [], {token: [id]}, repeated))
+    try:
+        for settlement in settlements:
+            answer.add(_write(service, connection, [settlement], {}, repeated))
+        for token, ids in acked.items():
+            for id in ids:
+                answer.add(_write(service, connection, [], {token: [id]}, repeated))
+    except Conflict as error:
+        raise _Halfway(str(error)) from error
     return answer
 
 
@@ -181,16 +184,19 @@ def _settled(replica: Replica, service: Service, batch: Batch, answer: _Answer) 
         elif ended.held.id in answer.refused:
             _refused(replica, service, ended, answer.refused[ended.held.id])
         else:
-            _took_effect(replica, service, ended)
+            _took_effect(replica, service, ended, batch)
 
 
-def _took_effect(replica: Replica, service: Service, ended: Ended) -> None:
+def _took_effect(replica: Replica, service: Service, ended: Ended, batch: Batch) -> None:
     held, counts = ended.held, service.counts
     if ended.verb is Verb.RECOUNT:
         held.attempt += 1
         service.book.put_back(held)  # it stands at the head of its line again
         return
-    service.book.forget(held)
+    if batch.was_adopted(held):
+        _release_again(service, ended)
+    else:
+        service.book.forget(held)
     match ended.verb:
         case Verb.ACK:
             counts.acked += 1
@@ -203,6 +209,17 @@ def _took_effect(replica: Replica, service: Service, ended: Ended) -> None:
         case Verb.RETRY | Verb.SNOOZE:
             counts.retried += 1
             _put_off(replica, service, ended)
+
+
+def _release_again(service: Service, ended: Ended) -> None:
+    """Give back a row that went back and was claimed again on another connection before the answer came: it was adopted,
+    though it is a new delivery."""
+    held = ended.held
+    if ended.verb is Verb.RETRY:
+        held.attempt += 1  # the one that ended stays spent; the new one is given back
+    service.book.unsettled(held)
+    service.releasing += 1
+    service.ended.append(Ended(held, Verb.RELEASE))
 
 
 def _put_off(replica: Replica, service: Service, ended: Ended) -> None:

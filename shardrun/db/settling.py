@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardrun.db.store import Settlement, Token, Verb
+from shardrun.db.store import Acked, Settlement, Token, Verb
 
 GONE_AFTER = (Verb.ACK, Verb.DROP, Verb.BURY)
 """Verbs after which a row that is not there any more shows that they took effect."""
@@ -46,6 +46,17 @@ def share(settlements: Iterable[Settlement], drops_alone: bool) -> tuple[list[Sh
             last, ids = key, shared.setdefault(key, [])
         ids.append(settlement.id)
     return [Shared(*key, ids) for key, ids in shared.items()], alone
+
+
+def share_acked(acked: Acked) -> list[Shared]:
+    """Part acks into those that share a statement."""
+    return [Shared(Verb.ACK, token, 0, list(ids)) for token, ids in acked.items()]
+
+
+def not_among(effective: set[Any], settlements: Iterable[Settlement], acked: Acked) -> list[Settlement]:
+    """List the settlements, acks included, that have not taken effect."""
+    acks = (Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids)
+    return [each for each in (*settlements, *acks) if each.id not in effective]
 
 
 def in_effect(doubted: Iterable[Settlement], seen: Mapping[Any, Token | None]) -> set[Any]:

@@ -9,7 +9,7 @@ it never will.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -60,6 +60,11 @@ class Settlement(NamedTuple):
     attempt: int = 0
 
 
+Acked = Mapping[Token, Sequence[Any]]
+
+NONE_ACKED: Acked = {}
+
+
 class Extension(NamedTuple):
     """How an extension went: the ids that carry the new token now, and those that still carry the old one.
 
@@ -99,9 +104,16 @@ class Store(Protocol):
     def extend(self, connection: Connection, ids: Sequence[Any], token: Token, new: Token) -> Extension:
         """Push the expiry of the rows that carry `token` to `new`, in one transaction, waiting for no one."""
 
-    def settle(self, connection: Connection, settlements: Sequence[Settlement], repeated: bool = False) -> set[Any]:
+    def settle(
+        self,
+        connection: Connection,
+        settlements: Sequence[Settlement],
+        repeated: bool = False,
+        acked: Acked = NONE_ACKED,
+    ) -> set[Any]:
         """Write settlements in one transaction; returns the ids of those that took effect (the others are lost).
 
+        `acked` are the acks, the most frequent by far, as ids by token.
         `repeated` says that the same settlements may have been committed before: those then count as effective.
         """
 
@@ -141,6 +153,10 @@ class Database(Protocol):
 
     def end_sessions(self, connection: Connection, sessions: Sequence[int], part: str) -> None:
         """End a dead process's sessions (those of `part` only) and wait until they are gone."""
+
+    @property
+    def dsn(self) -> str:
+        """Give the DSN with nothing in it that depends on the working directory; it may hold a password."""
 
     def close(self, connection: Connection) -> None:
         """Close quietly, also when it is broken."""

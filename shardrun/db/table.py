@@ -92,25 +92,6 @@ class Layout:
         return (*(("group",) if self.group is not None else ()), *self.order)
 
 
-def name_parts(name: str) -> tuple[str, ...]:
-    """Split a table's name as a declaration writes it: at dots, outside double quotes; two of them stand for one."""
-    parts = [""]
-    quoted = False
-    rest = name
-    while rest:
-        char, rest = rest[0], rest[1:]
-        if quoted and char == '"' and rest.startswith('"'):
-            parts[-1] += '"'
-            rest = rest[1:]
-        elif char == '"':
-            quoted = not quoted
-        elif char == "." and not quoted:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return tuple(parts)
-
-
 def lay(table: Table, subscription: Subscription, dead: Table | None = None) -> Layout:
     """Lay a subscription's queue over a table that is known to fit it."""
     roles = {role: table.columns[name] for role, name in subscription.queue.roles.items()}

@@ -124,8 +124,18 @@ class Frames:
         """Add bytes and return the frames that they complete, in order."""
         self._unpacker.feed(data)
         self._fed += len(data)
-        frames = list(map(tuple, self._unpacker))
-        if self._fed > KEPT_BUFFER and self._unpacker.tell() == self._fed:
+        if self._fed <= KEPT_BUFFER:
+            return list(map(tuple, self._unpacker))
+        return self._feed_and_renew()
+
+    def _feed_and_renew(self) -> list[Frame]:
+        """Unpack what is there, and take a new unpacker if nothing is left over: `tell` counts a piece of a frame, too."""
+        frames: list[Frame] = []
+        whole = 0
+        for frame in self._unpacker:
+            frames.append(tuple(frame))
+            whole = self._unpacker.tell()
+        if whole == self._fed:
             self._renew()
         return frames
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardrun.ring import wire, words
+from shardrun.ring.wire import Frame, Frames, pack, pack_all
 
 Clock = TypeVar("Clock", datetime, time)
 
@@ -187,3 +188,15 @@ def test_a_delivery_crosses_with_its_fields_in_order() -> None:
     """H1: a row reaches its lane with all that a handler may ask for."""
     delivered = wire.Delivered(1, 0, UUID(int=5), 2, 1234.5, "key", "group", {"a": [1]}, b"body")
     assert wire.Delivered(*crossed(delivered)) == delivered
+
+
+def test_a_stream_of_many_megabytes_is_the_same_however_it_is_cut() -> None:
+    """H1: no frame is lost or torn where the unpacker is renewed, with a piece of the next one in hand."""
+    frames = [(no, 0, no, 1, 12.5, "key", None, None, b"x" * (no % 300)) for no in range(1, 20_000)]
+    data = pack_all(frames)
+    assert data == b"".join(map(pack, frames))
+    reader = Frames()
+    came: list[Frame] = []
+    for start in range(0, len(data), 65_521):
+        came += reader.feed(data[start : start + 65_521])
+    assert came == frames

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardrun.db.table import name_parts
+from shardrun.queue import split_name
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from shardrun.db.table import name_parts
 )
 def test_names_are_split_at_dots_outside_quotes(name: str, parts: tuple[str, ...]) -> None:
     """A1: schema-qualified tables, reserved words, capitals, spaces, unicode."""
-    assert name_parts(name) == parts
+    assert split_name(name) == parts

@@ -11,8 +11,7 @@ from psycopg.rows import tuple_row
 
 from shardrun.db.insert import Given
 from shardrun.db.postgres.parts import quote
-from shardrun.db.table import name_parts
-from shardrun.queue import Queue
+from shardrun.queue import Queue, split_name
 
 Connection = psycopg.Connection[Any]
 
@@ -58,14 +57,14 @@ def _connection(given: Any) -> Connection:
 def _types(connection: Connection, table: str) -> dict[str, str]:
     known = _kinds.setdefault(connection, {})
     if not known.get(table):
-        name = ".".join('"' + part.replace('"', '""') + '"' for part in name_parts(table))
+        name = ".".join('"' + part.replace('"', '""') + '"' for part in split_name(table))
         with connection.cursor(row_factory=tuple_row) as cursor:
             known[table] = dict(cursor.execute(KINDS, (name,)).fetchall())
     return known[table]
 
 
 def _text(queue: Queue[Any], row: Sequence[Given], kinds: dict[str, str]) -> str:
-    table = ".".join(quote(part) for part in name_parts(queue.table))
+    table = ".".join(quote(part) for part in split_name(queue.table))
     if not row:
         return f"insert into {table} default values"
     columns = ", ".join(quote(one.column) for one in row)

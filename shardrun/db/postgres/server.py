@@ -14,7 +14,7 @@ from shardrun.db import check
 from shardrun.db.postgres import catalogue, ddl, driver, sql
 from shardrun.db.postgres.driver import Connection
 from shardrun.db.postgres.store import PostgresStore
-from shardrun.db.table import Table, lay, name_parts
+from shardrun.db.table import Table, lay
 from shardrun.errors import (
     Conflict,
     DatabaseUnreachable,
@@ -24,7 +24,7 @@ from shardrun.errors import (
     Unsupported,
     UsageProblem,
 )
-from shardrun.queue import Queue, Subscription
+from shardrun.queue import Queue, Subscription, split_name
 
 OLDEST = 120000
 """PostgreSQL 12, as the server numbers it."""
@@ -66,6 +66,11 @@ class Postgres:
                 f"the DSN{said} cannot be read as PostgreSQL's: postgresql://user:password@host:port/database?setting=value, "
                 f"where signs like @ / : % in a user or password are written as %40 %2F %3A %25."
             ) from None
+
+    @property
+    def dsn(self) -> str:
+        """Give the DSN as it was given."""
+        return self._dsn
 
     def describe(self) -> str:
         """Name the database for people, without any secret: `PostgreSQL 15.18 at localhost/app`."""
@@ -210,9 +215,9 @@ class Postgres:
     ) -> tuple[list[ShardrunError], Table | None, Table | None]:
         place = f"in database {connection.info.dbname}"
         there = check.Catalogue(place=place, names=lambda: catalogue.names(connection))
-        table = catalogue.read(connection, name_parts(subscription.queue.table))
+        table = catalogue.read(connection, split_name(subscription.queue.table))
         name = subscription.dead_letter
-        dead = None if name is None else catalogue.read(connection, name_parts(name))
+        dead = None if name is None else catalogue.read(connection, split_name(name))
         return check.problems(there, subscription, table, dead), table, dead
 
     def ddl(

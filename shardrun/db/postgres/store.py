@@ -10,9 +10,9 @@ import psycopg
 
 from shardrun.db.postgres import driver, sql
 from shardrun.db.postgres.driver import Connection, Step
-from shardrun.db.settling import Shared, in_effect, in_order, share, storable
+from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
 from shardrun.db.statement import Statement
-from shardrun.db.store import Backlog, Claimed, Extension, Settlement, Token, Verb
+from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Extension, Settlement, Token, Verb
 from shardrun.db.table import Layout, payload_kind
 from shardrun.errors import DeclarationProblem, StatementFailed
 
@@ -101,9 +101,16 @@ class PostgresStore:
         rows = driver.run(connection, self._extend, values).fetchall()
         return Extension([row[0] for row in rows if row[1]], [row[0] for row in rows if not row[1]])
 
-    def settle(self, connection: Connection, settlements: Sequence[Settlement], repeated: bool = False) -> set[Any]:
+    def settle(
+        self,
+        connection: Connection,
+        settlements: Sequence[Settlement],
+        repeated: bool = False,
+        acked: Acked = NONE_ACKED,
+    ) -> set[Any]:
         """Write settlements in one transaction and one round trip; returns the ids of those that took effect."""
         shared, alone = share(settlements, drops_alone=self._alone[Verb.DROP] is not None)
+        shared += share_acked(acked)
         for group in shared:
             group.ids[:] = in_order(group.ids)
         alone.sort(key=lambda settlement: str(settlement.id))
@@ -115,8 +122,8 @@ class PostgresStore:
             effective.update(group.ids if everything else [row[0] for row in cursor.fetchall()])
         singles = cursors[len(shared) :]
         effective.update(compress((one.id for one in alone), (cursor.rowcount > 0 for cursor in singles)))
-        if repeated and len(effective) < len(settlements):
-            effective |= self._resolve(connection, [one for one in settlements if one.id not in effective])
+        if repeated and (doubted := not_among(effective, settlements, acked)):
+            effective |= self._resolve(connection, doubted)
         return effective
 
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:

@@ -8,8 +8,8 @@ from typing import Any
 from shardrun.db import check
 from shardrun.db.sqlite.catalogue import kind_of
 from shardrun.db.sqlite.sql import quote
-from shardrun.db.table import Column, Index, Layout, Table, lay, name_parts
-from shardrun.queue import Queue, Subscription
+from shardrun.db.table import Column, Index, Layout, Table, lay
+from shardrun.queue import Queue, Subscription, split_name
 
 TYPES = {
     "id": "integer primary key autoincrement",  # without it, the number of a deleted row is given out again
@@ -30,7 +30,7 @@ Reader = Callable[[Sequence[str]], Table | None]
 
 def statements(queue: Queue[Any], subscriptions: Sequence[Subscription], read: Reader) -> list[str]:
     """Write the statements for what `read` does not find, in the order in which they must run."""
-    parts = name_parts(queue.table)
+    parts = split_name(queue.table)
     table = read(parts)
     written = [] if table else [create_table(parts, columns_of(queue))]
     table = table or _imagined(parts, queue)
@@ -40,7 +40,7 @@ def statements(queue: Queue[Any], subscriptions: Sequence[Subscription], read: R
         wanted = [index_of(layout) for layout in layouts if check.missing_index(layout)]
         written += list(dict.fromkeys(wanted))
     for name in dict.fromkeys(one.dead_letter for one in subscriptions if one.dead_letter):
-        dead = name_parts(name)
+        dead = split_name(name)
         if read(dead) is None and dead != parts:
             written.append(create_table(dead, _dead_columns(queue, table)))
     return written

@@ -10,8 +10,7 @@ from typing import Any
 
 from shardrun.db.insert import Given
 from shardrun.db.sqlite.sql import FORMAT, quote
-from shardrun.db.table import name_parts
-from shardrun.queue import Queue
+from shardrun.queue import Queue, split_name
 
 
 def insert(queue: Queue[Any], connection: Any, row: Sequence[Given]) -> Any:
@@ -37,7 +36,7 @@ def _cursor(given: Any) -> sqlite3.Cursor:
 
 
 def _text(queue: Queue[Any], row: Sequence[Given]) -> str:
-    table = ".".join(quote(part) for part in name_parts(queue.table))
+    table = ".".join(quote(part) for part in split_name(queue.table))
     if not row:
         return f"insert into {table} default values"
     columns = ", ".join(quote(one.column) for one in row)

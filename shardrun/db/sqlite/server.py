@@ -7,14 +7,14 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from shardrun.db import check
 from shardrun.db.sqlite import catalogue, ddl, driver
 from shardrun.db.sqlite.store import SqliteStore
-from shardrun.db.table import Table, lay, name_parts
+from shardrun.db.table import Table, lay
 from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, Unsupported, UsageProblem
-from shardrun.queue import Queue, Subscription
+from shardrun.queue import Queue, Subscription, split_name
 
 OLDEST = (3, 35, 0)
 
@@ -35,9 +35,15 @@ class Sqlite:
                 f"(a database in memory is seen by one process only)."
             )
         self._path = os.path.abspath(unquote(path[1:]))
+        self._absolute = f"sqlite:///{quote(self._path)}{f'?{query}' if query else ''}"
         self._settings = dict(parse_qsl(query))
         self._source = source
         self._create = create
+
+    @property
+    def dsn(self) -> str:
+        """Give the DSN with the file's absolute path."""
+        return self._absolute
 
     def describe(self) -> str:
         """Name the database for people: `SQLite 3.40.1 at /srv/app/shardrun.db`."""
@@ -167,9 +173,9 @@ class Sqlite:
             time_kinds=("text", "timestamp"),
             typed=False,
         )
-        table = catalogue.read(connection, name_parts(subscription.queue.table))
+        table = catalogue.read(connection, split_name(subscription.queue.table))
         name = subscription.dead_letter
-        dead = None if name is None else catalogue.read(connection, name_parts(name))
+        dead = None if name is None else catalogue.read(connection, split_name(name))
         return check.problems(there, subscription, table, dead), table, dead
 
     def ddl(

@@ -7,10 +7,10 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardrun.db.settling import in_effect, in_order, share, storable
+from shardrun.db.settling import in_effect, in_order, not_among, share, share_acked, storable
 from shardrun.db.sqlite import driver, sql
 from shardrun.db.statement import Statement
-from shardrun.db.store import Backlog, Claimed, Extension, Settlement, Token, Verb
+from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Extension, Settlement, Token, Verb
 from shardrun.db.table import Layout, payload_kind
 from shardrun.errors import DeclarationProblem, StatementFailed
 
@@ -114,10 +114,15 @@ class SqliteStore:
         return Extension(extended, busy)
 
     def settle(
-        self, connection: sqlite3.Connection, settlements: Sequence[Settlement], repeated: bool = False
+        self,
+        connection: sqlite3.Connection,
+        settlements: Sequence[Settlement],
+        repeated: bool = False,
+        acked: Acked = NONE_ACKED,
     ) -> set[Any]:
         """Write settlements in one transaction; returns the ids of those that took effect."""
         shared, alone = share(settlements, drops_alone=self._alone[Verb.DROP] is not None)
+        shared += share_acked(acked)
         effective: set[Any] = set()
         with driver.writing(connection):
             for verb, token, attempt, ids in shared:
@@ -125,8 +130,8 @@ class SqliteStore:
                 for text, piece in self._shared[verb].pieces(in_order(ids)):
                     effective.update(row[0] for row in connection.execute(text, [*head, *piece]).fetchall())
             effective.update(one.id for one in alone if self._settle_one(connection, one))
-            if repeated and len(effective) < len(settlements):
-                effective |= self._resolve(connection, [one for one in settlements if one.id not in effective])
+            if repeated and (doubted := not_among(effective, settlements, acked)):
+                effective |= self._resolve(connection, doubted)
         return effective
 
     def backlog(self, connection: sqlite3.Connection, awaited: Sequence[Any]) -> Backlog:
