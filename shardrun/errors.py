@@ -36,8 +36,8 @@ class DeclarationProblem(ShardrunError):
 class NotInThisVersion(UsageProblem):
     """Something of the contract that this version does not have yet: refused, never half done."""
 
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(f"{where}: {what} is not in this version of shardrun. Leave it out.")
+    def __init__(self, where: str, what: str, way_out: str = "Leave it out.") -> None:
+        super().__init__(f"{where}: {what} is not in this version of shardrun. {way_out}")
 
 
 class Unsupported(DeclarationProblem):

@@ -39,7 +39,7 @@ def next_claim(replica: Replica) -> float:
 
 def _send(replica: Replica, service: Service, limit: int, now: float) -> None:
     service.pacing.claiming(limit)
-    full = service.full()
+    full, half = service.full(), service.per_lane // 2
     full_keys = service.keys_of(full)
 
     def work(connection: Connection) -> list[Claimed]:
@@ -50,7 +50,8 @@ def _send(replica: Replica, service: Service, limit: int, now: float) -> None:
             _failed(replica, service, limit, result)
         else:
             _took(replica, service, limit, result, now)
-            service.full_lanes = full if service.pacing.drought else []
+            service.full_lanes, service.half_full = full if service.pacing.drought else [], half
+            service.look_for_room()  # their rows may have ended while this claim was under way
 
     replica.threads.submit(work, done)
 

@@ -59,9 +59,8 @@ def _follow(service: Service) -> None:
     if service.timed_rows:
         service.average = smoothed(service.average, service.timed_micros / service.timed_rows / 1e6)
         service.timed_rows = service.timed_micros = 0
-    if service.full_lanes and service.has_room_again():
-        service.full_lanes = []
-        service.pacing.wake(0.0)
+    if service.full_lanes:
+        service.look_for_room()
 
 
 def unstarted(service: Service, held: Held) -> None:

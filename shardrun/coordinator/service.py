@@ -117,6 +117,7 @@ class Service:
     timed_micros: int = 0
     counts: Counts = field(default_factory=Counts)
     full_lanes: list[Lane] = field(default_factory=list)  # left out by the last claim, which took nothing
+    half_full: int = 0  # rows in a lane that was half full by the measure of that claim
     backlog: Backlog | None = None  # what the table held when it was last asked
     backlog_asked: int = 0  # after how many claims that was
     awaited: set[Any] = field(default_factory=set)  # rows that this run put off, while it runs until empty
@@ -149,8 +150,12 @@ class Service:
         """List lanes that have no room, where rows are bound to lanes by key."""
         if not self.subscription.by_key:
             return []
-        per_lane = 1 if self.pacing.one_by_one else 1 + self.ahead
-        return [lane for lane in self.lanes if lane.handed + len(lane.waiting) >= per_lane]
+        return [lane for lane in self.lanes if lane.handed + len(lane.waiting) >= self.per_lane]
+
+    @property
+    def per_lane(self) -> int:
+        """Say how many rows a lane may have, running ones included, as the next claim sees it."""
+        return 1 if self.pacing.one_by_one else 1 + self.ahead
 
     def keys_of(self, lanes: list[Lane], most: int = 64) -> list[Any]:
         """List keys that wait for these lanes: claims leave them out, so that one hot key cannot fill all read-ahead (R16)."""
@@ -160,7 +165,8 @@ class Service:
         keys = {held.row.lane_key: None for held in self.book if held.lane in wanted and held.row.lane_key is not None}
         return list(keys)[:most]
 
-    def has_room_again(self) -> bool:
-        """Tell whether a lane that had no room for the last claim, which took nothing, is half empty by now."""
-        half = (1 + self.ahead) // 2
-        return any(lane.handed + len(lane.waiting) <= half for lane in self.full_lanes)
+    def look_for_room(self) -> None:
+        """Claim at once when a lane that had no room for the last claim, which took nothing, is half empty by now."""
+        if any(lane.handed + len(lane.waiting) <= self.half_full for lane in self.full_lanes):
+            self.full_lanes = []
+            self.pacing.wake(0.0)

@@ -33,7 +33,7 @@ def database(dsn: str, source: str | None = None, create: bool = False) -> Datab
             f"Known: postgresql://, mysql:// (MySQL and MariaDB), sqlite:///file.db"
         )
     if dialect == "mysql":
-        raise NotInThisVersion(f"{name}://", "MySQL and MariaDB")
+        raise NotInThisVersion(f"{name}://", "this database", "Use postgresql:// or sqlite:///file.db.")
     if dialect == "sqlite":
         from shardrun.db.sqlite.server import Sqlite
 
