@@ -177,13 +177,19 @@ class Desk:
         return threads.spare_for_claims < threads.size - (1 if threads.size > 1 else 0)
 
     def claim(self) -> None:
-        """Let one claim be sent, whatever the pacing waits for, and take what it brings."""
-        self.claims = True
-        self.service.pacing.not_before = 0.0
-        before = self.service.pacing.claims
-        self.until(lambda: self.service.pacing.claims > before)
-        self.claims = False
+        """Let one claim be sent, whatever the pacing waits for, and take all that follows from what it brings."""
+        self.ask()
         self.until_idle()
+
+    def ask(self) -> None:
+        """Let one claim be sent, and enter what it brings."""
+        pacing = self.service.pacing
+        pacing.not_before = 0.0
+        claim.claim(self.replica)
+        assert pacing.under_way == 1
+        self.claims = False
+        claims = pacing.claims
+        self.until(lambda: pacing.claims > claims)
 
     def held(self, id: Any) -> Held:
         """Find a row in the book."""
@@ -229,7 +235,7 @@ class Desk:
 
     def is_free(self, id: Any) -> bool:
         """Tell whether a row can be claimed now: it is not leased, and it was not abandoned."""
-        return bool(self.value(id, "locked_until is null or locked_until < '1900'"))
+        return bool(self.value(id, "locked_until is null or locked_until < '1900-01-01'"))
 
     def close(self) -> None:
         """End everything."""

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from shardrun.db.store import Backlog, Claimed, Connection, Extension, Settlement, Store, Token
+from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Connection, Extension, Settlement, Store, Token
 from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError
 
 T = TypeVar("T")
@@ -106,9 +106,16 @@ class FaultyStore:
     def extend(self, connection: Connection, ids: Sequence[Any], token: Token, new: Token) -> Extension:
         return self._call("extend", list(ids), lambda: self._store.extend(connection, ids, token, new))
 
-    def settle(self, connection: Connection, settlements: Sequence[Settlement], repeated: bool = False) -> set[Any]:
-        about = [(each.verb.name, each.id) for each in settlements]
-        return self._call("settle", about, lambda: self._store.settle(connection, settlements, repeated))
+    def settle(
+        self,
+        connection: Connection,
+        settlements: Sequence[Settlement],
+        repeated: bool = False,
+        acked: Acked = NONE_ACKED,
+    ) -> set[Any]:
+        about = [("ACK", id) for ids in acked.values() for id in ids]
+        about += [(each.verb.name, each.id) for each in settlements]
+        return self._call("settle", about, lambda: self._store.settle(connection, settlements, repeated, acked))
 
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
         return self._call("backlog", list(awaited), lambda: self._store.backlog(connection, awaited))
