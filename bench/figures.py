@@ -9,6 +9,9 @@ from statistics import median
 from bench.contest import Results
 from bench.measure import Result
 
+TIMES = {"coordinator": 4.0 / 2.3, "children": 2.0 / 0.6}
+"""P4 for machines of any speed: its microseconds, over those of the prototype on the machine that they were set on."""
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -33,7 +36,7 @@ class Figure:
     target: float
     is_most: bool  # the target is the most that is allowed, not the least
     spread: Spread
-    same: bool = False  # what was compared differs by less than the rounds do
+    same: bool = False  # neither was ahead in every round
 
     @property
     def verdict(self) -> str:
@@ -65,8 +68,8 @@ def figures(results: Results) -> list[Figure]:
 
     def ratio(id: str, name: str, target: float, contest: str, ours: str, theirs: str) -> None:
         if contest in results:
-            pair = results[contest][ours], results[contest][theirs]
-            found.append(Figure(id, name, target, False, _ratio(*pair), _overlap(*map(rates, pair))))
+            spread = _ratio(results[contest][ours], results[contest][theirs])
+            found.append(Figure(id, name, target, False, spread, spread.least <= 1.0 <= spread.greatest))
 
     def cpu(name: str, target: float, what: str) -> None:
         spread = per_row(results["noop"]["shardrun"], what) if "noop" in results else None
@@ -85,6 +88,11 @@ def figures(results: Results) -> list[Figure]:
         )
     cpu("no-op: coordinator, us per row", 4.0, "coordinator")
     cpu("no-op: a child, us per row that it runs", 2.0, "children")
+    if "noop" in results:
+        for what, name in (("coordinator", "coordinator"), ("children", "a child")):
+            spread = _cpu_ratio(results["noop"]["shardrun"], results["noop"]["prototype"], what)
+            if spread:
+                found.append(Figure("P4", f"no-op, CPU: {name} / the prototype's", TIMES[what], True, spread))
     ratio("P6", "SQLite, no-op: shardrun / loop", 0.7, "sqlite", "shardrun", "loop")
     return found
 
@@ -92,6 +100,13 @@ def figures(results: Results) -> list[Figure]:
 def _ratio(ours: list[Result], theirs: list[Result]) -> Spread:
     """Divide round by round: what disturbs the machine in a round disturbs both."""
     return Spread.of([one.rate / other.rate for one, other in zip(ours, theirs, strict=True)])
+
+
+def _cpu_ratio(ours: list[Result], theirs: list[Result], what: str) -> Spread | None:
+    pairs = [(getattr(one, what), getattr(other, what)) for one, other in zip(ours, theirs, strict=True)]
+    if any(one is None or not other for one, other in pairs):
+        return None
+    return Spread.of([one / other for one, other in pairs])
 
 
 def _handlers_share(ours: list[Result], bare: list[Result]) -> Spread | None:
@@ -102,7 +117,3 @@ def _handlers_share(ours: list[Result], bare: list[Result]) -> Spread | None:
             return None
         shares.append(ideal.children / (one.coordinator + one.children + one.server))
     return Spread.of(shares)
-
-
-def _overlap(one: Spread, other: Spread) -> bool:
-    return one.least <= other.greatest and other.least <= one.greatest

@@ -84,7 +84,7 @@ def _figures(found: list[Figure]) -> Table:
     for each in found:
         sign = "<=" if each.is_most else ">="
         ends = f"{each.spread.least:.2f}..{each.spread.greatest:.2f}"
-        table.add_row(each.id, each.name, f"{sign} {each.target:g}", f"{each.spread.median:.2f}", ends, each.verdict)
+        table.add_row(each.id, each.name, f"{sign} {each.target:.3g}", f"{each.spread.median:.2f}", ends, each.verdict)
     return table
 
 
