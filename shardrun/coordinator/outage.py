@@ -16,11 +16,12 @@ LONGEST = 1.0
 def recover(replica: Replica) -> None:
     """While the database is away: try to extend every lease, again and again with back-off; when it worked, go on."""
     outage = replica.outage
-    if outage is None or outage.under_way or clock.now() < outage.next_try:
+    now = clock.now()
+    if outage is None or outage.under_way or now < outage.next_try:
         return
     outage.tries += 1
     outage.failed = False
-    holding = [service for service in replica.services if len(service.book) and not service.extending]
+    holding = [each for each in replica.services if not each.extending and each.book.extendable(now, all_of_them=True)]
     outage.under_way = len(holding) or 1
     for service in holding:
         keeper.extend(replica, service, everything=True, then=lambda error: _answered(replica, outage, error))
