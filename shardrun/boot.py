@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,11 +159,25 @@ def start(opened: Opened, on_progress: Callable[[Replica], None] | None = None, 
         on_progress=on_progress,
     )
     try:
-        loop.run(replica)
+        with _calm_collector():
+            loop.run(replica)
     finally:
         threads.close()
         events.close()
     return _summary(replica, clock.now() - replica.began if replica.began else 0.0)
+
+
+@contextmanager
+def _calm_collector() -> Iterator[None]:
+    """Let the garbage collector look less often: rows come and go by the thousand, and form no cycles."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def _services(opened: Opened) -> list[Service]:

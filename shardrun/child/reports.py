@@ -12,11 +12,12 @@ from shardrun.ring.wire import Frame, pack
 MOST_UNPUBLISHED = 32
 """Reports. Larger: fewer system calls for tiny rows. Smaller: the coordinator settles sooner."""
 
-SHORT_ROW = 100
-"""Microseconds. After a longer row its report is published at once, at less than a hundredth of what the row took."""
+SHORT_ROW = 10_000
+"""Microseconds. After a longer row its report is published at once, at less than a thousandth of what the row took."""
 
-LONGEST_UNPUBLISHED = 200
-"""Microseconds of handlers' time since the oldest unpublished report. Larger: fewer system calls, later settlements."""
+LONGEST_UNPUBLISHED = 10_000
+"""Microseconds of handlers' time since the oldest unpublished report. Larger: the coordinator wakes less often, and hears
+later that there is room for more rows."""
 
 
 class Reports:

@@ -22,7 +22,8 @@ def claim(replica: Replica) -> None:
     while wanting:
         replica.turn += 1  # each subscription is the first in turn, so that none takes every spare connection
         service = wanting[replica.turn % len(wanting)]
-        if limit := service.pacing.limit(service.demand(), replica.threads.spare_for_claims, now):
+        spare, pacing = replica.threads.spare_for_claims, service.pacing
+        if pacing.may_claim(spare, now) and (limit := pacing.limit(service.demand(), spare, now)):
             _send(replica, service, limit, now)
         else:
             wanting.remove(service)

@@ -110,6 +110,7 @@ class Service:
     acked: list[Held] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     settling: Batch | None = None
+    settle_by: float | None = None  # when what has ended waits no longer for more to write with it
     in_doubt: Batch | None = None  # sent, and the connection broke: repeated before all else
     extending: bool = False
     average: float | None = None  # seconds that a handler takes

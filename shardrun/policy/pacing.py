@@ -58,15 +58,19 @@ class Pacing:
     one_by_one: bool = False
     claims: int = 0  # answered so far
 
-    def limit(self, demand: Demand, spare_connections: int, now: float) -> int:
-        """Say how many rows to claim now, or 0 for none.
+    def may_claim(self, spare_connections: int, now: float) -> bool:
+        """Tell whether a claim may start now, whatever the demand.
 
-        A claim beside another one starts only while a connection is to spare (C2), and while the last claim took
-        nothing there is one at a time (C3). After an abandoned row was seen, claims ask for free lanes only (R8).
+        One beside another starts only while a connection is to spare (C2), and while the last claim took nothing there
+        is one at a time (C3).
         """
         if now < self.not_before or spare_connections < 1:
-            return 0
-        if self.under_way and (self.drought or self.under_way >= self.together):
+            return False
+        return not self.under_way or (not self.drought and self.under_way < self.together)
+
+    def limit(self, demand: Demand, spare_connections: int, now: float) -> int:
+        """Say how many rows to claim now, or 0 for none; after an abandoned row was seen, for free lanes only (R8)."""
+        if not self.may_claim(spare_connections, now):
             return 0
         room = (demand.free if self.one_by_one else demand.room) - self.asked
         if room <= 0:

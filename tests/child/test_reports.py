@@ -61,7 +61,7 @@ def test_reports_of_tiny_rows_are_published_together(rings: Rings) -> None:
     assert len(rings.read()) == reports.MOST_UNPUBLISHED
 
 
-@pytest.mark.parametrize("times", [[reports.SHORT_ROW + 1], [90, 90, 90]])
+@pytest.mark.parametrize("times", [[reports.SHORT_ROW + 1], [reports.LONGEST_UNPUBLISHED // 2 + 1] * 2])
 def test_a_report_does_not_wait_behind_rows_that_take_time(rings: Rings, times: list[int]) -> None:
     """P3: after a row that took long, or several that did together, reports are published."""
     rings.reports.patient = True
