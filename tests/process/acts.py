@@ -141,6 +141,8 @@ def do_exit_python(body: Any, delivery: Delivery) -> None:
 
 def do_answer(body: Any, delivery: Delivery) -> Any:
     """Return the outcome that the payload names, with its arguments; or any other value."""
+    if "gate" in body:
+        do_gate(body, delivery)
     name, *arguments = body["answer"]
     outcomes: dict[str, Any] = {each.__name__: each for each in (Ack, DeadLetter, Drop, Retry, Snooze)}
     return outcomes[name](*arguments) if name in outcomes else name

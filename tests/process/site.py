@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +27,9 @@ SHARED_MEMORY = Path("/dev/shm")
 STARTED = 20.0
 """Seconds within which a replica must be ready, on a machine that is busy with other things."""
 
+GONE = 5.0
+"""Seconds, generous: children are ended by the kernel, their sessions by the server when it looks next."""
+
 
 class Site:
     """One test's folder and database. `run` executes on a connection of the test's own that commits at once."""
@@ -37,6 +41,7 @@ class Site:
         self.dsn = server.new_database() if server else f"sqlite:///{folder}/test.db"
         self.witness = Witness(folder / "witness")
         self.replicas: list[Replica] = []
+        self.next_id = 1
         self.children: set[psutil.Process] = set()
         self.shared_before = shared_memory()
         self._database = database(self.dsn, create=True)
@@ -45,6 +50,14 @@ class Site:
     def connect(self) -> None:
         """Open the test's own connection (again, when the server was away)."""
         self._connection = self._database.connect(ADMIN_NAME)
+
+    def disconnect(self) -> None:
+        """Close the test's own connection, before the server goes away."""
+        self._database.close(self._connection)
+
+    def another_connection(self) -> Any:
+        """Open a connection as users have them, which commits when it is told to; the test closes it."""
+        return self._database.connect_child(ADMIN_NAME)
 
     def create(self, *tables: str) -> None:
         """Create the tables of standard queues, dead letters included."""
@@ -138,7 +151,7 @@ class Site:
         try:
             eventually(lambda: not self.left_behind(), 5)
         finally:
-            self._database.close(self._connection)
+            self.disconnect()
         assert not self.left_behind()
 
     def left_behind(self) -> list[object]:
@@ -234,6 +247,23 @@ class Replica:
         self.family()
         self.send(signal.SIGTERM)
         assert self.wait(seconds) == 0, self.stderr
+
+    def crash(self) -> None:
+        """Kill the coordinator; when its children are gone, too, write down their deaths: nobody takes their rows before."""
+        family = self.family()
+        self.process.kill()
+        self.process.wait()
+        eventually(lambda: not any(map(is_alive, family)), GONE)
+        for child in family:
+            self.site.witness.died(child.pid)
+
+    def kill_child(self, child: psutil.Process) -> None:
+        """Kill a child at an instant at which the witness shows what it had done, and no more."""
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            os.kill(child.pid, signal.SIGSTOP)
+            eventually(lambda: not is_alive(child) or child.status() == psutil.STATUS_STOPPED)
+            self.site.witness.died(child.pid)
+            os.kill(child.pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """Kill the coordinator with SIGKILL, where it still runs; its children die of that."""

@@ -11,21 +11,13 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.process.site import Replica, Site, is_alive, shared_memory
+from tests.process.site import GONE, Replica, Site, is_alive, shared_memory
 from tests.waiting import eventually
-
-GONE = 5.0
-"""Seconds, generous: children are ended by the kernel, their sessions by the server when it looks next."""
 
 
 def die(site: Site, replica: Replica) -> None:
-    """Kill a coordinator, and write down the death of all that it takes with it."""
-    family = replica.family()
-    replica.process.kill()
-    for child in family:
-        site.witness.died(child.pid)
-    replica.process.wait()
-    eventually(lambda: not any(is_alive(child) for child in family), GONE)
+    """Kill a coordinator and see that nothing of it is left."""
+    replica.crash()
     eventually(lambda: not site.sessions(), GONE)
     assert shared_memory() <= site.shared_before
 
