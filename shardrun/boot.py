@@ -23,7 +23,14 @@ from shardrun.coordinator.threads import DatabaseThreads
 from shardrun.coordinator.waiting import Events
 from shardrun.db.connect import database
 from shardrun.db.store import Connection, Database, Store
-from shardrun.errors import DatabaseUnreachable, NotInThisVersion, Problems, ShardrunError, UsageProblem
+from shardrun.errors import (
+    DatabaseUnreachable,
+    NotInThisVersion,
+    Problems,
+    ShardrunError,
+    StatementFailed,
+    UsageProblem,
+)
 from shardrun.policy.budget import Budget, budget, pool_problem
 from shardrun.policy.leases import LeaseBook
 from shardrun.policy.pacing import Pacing
@@ -115,7 +122,8 @@ def ddl(settings: Settings, declared: Declared, apply: bool) -> list[str]:
         for queue in declared.queues:
             for statement in target.ddl(queue, queue.subscriptions, connection):
                 if connection is not None:
-                    connection.execute(statement)
+                    with target.naming_errors(connection):
+                        connection.execute(statement)
                 statements.append(statement)
     finally:
         if connection is not None:
@@ -128,8 +136,19 @@ def enqueue(settings: Settings, queue: Queue[Any], rows: list[dict[str, Any]]) -
     target = database(settings.dsn, settings.dsn_source, create=True)
     connection = target.connect_child("shardrun enqueue")
     try:
-        with target.transaction(connection):
+        with target.naming_errors(connection), target.transaction(connection):
             return queue.insert_many(connection, rows)
+    except StatementFailed:
+        _look_at_table(target, queue)  # where it does not fit, that says more
+        raise
+    finally:
+        target.close(connection)
+
+
+def _look_at_table(target: Database, queue: Queue[Any]) -> None:
+    connection = target.connect("shardrun enqueue")
+    try:
+        target.store(connection, Subscription(queue=queue, function=_look_at_table, source=queue.source))
     finally:
         target.close(connection)
 

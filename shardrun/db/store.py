@@ -148,6 +148,9 @@ class Database(Protocol):
     def transaction(self, connection: Connection) -> AbstractContextManager[None]:
         """Commit what the block wrote, or roll it back when it raises."""
 
+    def naming_errors(self, connection: Connection) -> AbstractContextManager[None]:
+        """Turn the driver's errors that the block meets into this module's."""
+
     def session(self, connection: Connection) -> int | None:
         """Name the server session behind a connection, or None where there is no server."""
 

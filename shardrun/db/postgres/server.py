@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from time import monotonic
 from typing import Any
 
@@ -165,6 +165,10 @@ class Postgres:
                 connection.rollback()
             raise
         connection.commit()
+
+    def naming_errors(self, connection: Connection) -> AbstractContextManager[None]:
+        """Turn the driver's errors that the block meets into shardrun's."""
+        return driver.naming_errors(connection)
 
     def session(self, connection: Connection) -> int | None:
         """Name the server session behind a connection."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -125,6 +125,10 @@ class Sqlite:
                 connection.rollback()
             raise
         connection.commit()
+
+    def naming_errors(self, connection: sqlite3.Connection) -> AbstractContextManager[None]:
+        """Turn the driver's errors that the block meets into shardrun's."""
+        return driver.naming_errors(connection)
 
     def session(self, connection: sqlite3.Connection) -> int | None:  # noqa: ARG002
         """Say that there is no server."""
