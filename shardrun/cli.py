@@ -19,9 +19,18 @@ from shardrun.queue import Queue
 
 EXIT_CODES = "Exit codes: 0 done, 1 failed while running, 2 usage or import, 3 no database, 4 the table does not fit."
 
-HANDLERS = click.argument("handlers", nargs=-1)
+SECTIONS = {"Run": ("start", "check"), "Tables and rows": ("ddl", "enqueue")}
+
+EXAMPLE = """\b
+Example: shardrun start handlers.py --connection-limit 12
+
+\b
+Signals: SIGTERM or SIGINT (Ctrl-C) drains, a second one ends at once;
+SIGHUP replaces the children one by one with fresh code."""
+
+HANDLERS = click.argument("handlers", nargs=-1, metavar="HANDLERS...")
 DSN = click.option("--dsn", metavar="DSN", help="The database; else SHARDRUN_DSN, DATABASE_URL, sqlite:///shardrun.db.")
-CONFIG = click.option("--config", metavar="FILE", help="A shardrun.toml.")
+CONFIG = click.option("--config", metavar="FILE", help="Settings; default: shardrun.toml, pyproject.toml.")
 RUNNING = [
     click.option("-p", "--processes", type=int, metavar="N", help="Children; default: the usable cores."),
     click.option("--pool-size", type=int, metavar="N", help="The coordinator's connections; default 3."),
@@ -71,16 +80,40 @@ def fail(error: ShardrunError) -> NoReturn:
 
 
 class Group(click.Group):
-    """Ends the help with the exit codes, and usage errors with one sentence."""
+    """Lists commands by what they are for, ends the help with the exit codes, and usage errors with one sentence."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command; what cannot be understood is said as all else is (exit code 2)."""
+        try:
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.UsageError as error:
+            if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+                click.echo(error.format_message(), err=True)
+                sys.exit(error.exit_code)
+            path = error.ctx.command_path if error.ctx else "shardrun"
+            fail(UsageProblem(f"{error.format_message().rstrip('.')}. Try: {path} --help"))
+        except click.Abort:
+            sys.exit(1)
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one list per section."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(100)) for name in names])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands before the options."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
 
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the exit codes below the commands."""
+        """Write the exit codes below the options."""
         formatter.write_paragraph()
         formatter.write_text(EXIT_CODES)
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("shardrun"), prog_name="shardrun")
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(version("shardrun"), prog_name="shardrun", message="%(prog)s %(version)s")
 def main() -> None:
     """Work off rows of your own SQL tables on all cores, in order per key.
 
@@ -91,7 +124,7 @@ def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
-@main.command()
+@main.command(epilog=EXAMPLE)
 @options(
     HANDLERS,
     DSN,
@@ -100,17 +133,15 @@ def main() -> None:
     CONFIG,
 )
 def start(**flags: Any) -> None:
-    """Run one replica: claim rows and hand them to the children.
-
-    \b
-    Example: shardrun start handlers.py --connection-limit 12
-    Signals: SIGTERM or SIGINT drains, a second one ends at once; SIGHUP replaces the children with fresh code.
-    """
+    """Run one replica: claim rows and hand them to the children."""
     opened = _open(flags)
     settings = opened.settings
     logs.configure(settings.log_level, settings.log_format)
     for line in screens.banner(opened, boot.replica_name()):
-        click.echo(line, err=True)
+        if settings.log_format == "json":
+            screens.log.info("%s", line.strip())
+        else:
+            click.echo(line, err=True)
     summary = boot.start(opened, screens.Ticker().tick)
     if settings.until_empty and not summary.interrupted:
         _print(str(summary))
@@ -131,11 +162,19 @@ def check(**flags: Any) -> None:
 @main.command()
 @options(HANDLERS, DSN, click.option("--apply", is_flag=True, help="Create what is missing."), CONFIG)
 def ddl(apply: bool, **flags: Any) -> None:
-    """Print the CREATE statements; --apply runs what is missing and never alters what exists."""
+    """Print the CREATE statements; --apply runs what is missing.
+
+    For every queue: its table, the index that its claim order needs, its dead letters. What exists is never altered.
+    """
     settings = _settings(flags)
     declared = registry.load(settings.handlers, command="ddl", needs_handlers=False)
-    for statement in boot.ddl(settings, declared, apply):
+    statements = boot.ddl(settings, declared, apply)
+    for statement in statements:
         _print(statement)
+    if apply:
+        count = len(statements)
+        done = f"ran {count} {'statement' if count == 1 else 'statements'}" if count else "nothing is missing"
+        click.echo(f"shardrun: {done}", err=True)
 
 
 @main.command()
@@ -152,14 +191,35 @@ def ddl(apply: bool, **flags: Any) -> None:
 def enqueue(
     queue: str, payloads: tuple[str, ...], key: Any, group: Any, priority: Any, after: Any, **flags: Any
 ) -> None:
-    """Insert rows, for trying things out: one per JSON argument, or one per line of stdin."""
+    """Insert rows, for trying things out.
+
+    One row per JSON argument, or per line of stdin; all in one transaction.
+    """
     settings = _settings({**flags, "handlers": (queue,)})
     chosen = _one_queue(queue)
-    roles = {"partition_key": key, "group": group, "priority": priority, "retry_after": after}
-    given = {role: value for role, value in roles.items() if value is not None}
-    lines = payloads or [line for line in sys.stdin if line.strip()]
-    count = boot.enqueue(settings, chosen, [{"payload": _parsed(line), **given} for line in lines])
+    given = {"--key": ("partition_key", key), "--group": ("group", group), "--priority": ("priority", priority)}
+    given["--after"] = ("retry_after", after)
+    roles = {role: _for_role(chosen, flag, role, value) for flag, (role, value) in given.items() if value is not None}
+    rows = [{"payload": _for_role(chosen, "JSON", "payload", body), **roles} for body in _bodies(payloads)]
+    count = boot.enqueue(settings, chosen, rows)
     _print(f"{count} {'row' if count == 1 else 'rows'} enqueued into {chosen.table}")
+
+
+def _for_role(queue: Queue[Any], flag: str, role: str, value: Any) -> Any:
+    if role in queue.roles:
+        return value
+    where = f"queue {queue.name} ({os.path.basename(queue.source.file)}:{queue.source.line})"
+    raise UsageProblem(
+        f'{flag} goes to the {role} column, which {where} does not name. Add {role}="<column>" to Queue(...).'
+    )
+
+
+def _bodies(payloads: tuple[str, ...]) -> list[Any]:
+    if payloads:
+        return [_parsed(text, "") for text in payloads]
+    if sys.stdin.isatty():
+        click.echo("shardrun: reading JSON from the terminal, one row per line; Ctrl-D ends it", err=True)
+    return [_parsed(line, f"line {number} of stdin, ") for number, line in enumerate(sys.stdin, 1) if line.strip()]
 
 
 def _one_queue(source: str) -> Queue[Any]:
@@ -170,11 +230,16 @@ def _one_queue(source: str) -> Queue[Any]:
     return queues[0]
 
 
-def _parsed(line: str) -> Any:
+def _parsed(text: str, where: str) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
-        raise UsageProblem(f"{line.strip()[:80]!r} is not JSON ({error}). Quote a string: '\"text\"'") from error
+        shown = text.strip()[:80]
+        raise UsageProblem(f"{where}{shown!r} is not JSON ({error}). Quote a string: '\"text\"'") from error
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"JSON has no {name}")
 
 
 def _settings(flags: dict[str, Any]) -> config.Settings:

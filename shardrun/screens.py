@@ -24,23 +24,34 @@ def banner(opened: Opened, name: str) -> list[str]:
         f"shardrun {_version()}   replica {name}   Python {platform.python_version()}   "
         f"{opened.database.describe()} ({settings.dsn_source})"
     ]
-    lines += [f"  {_line(each, settings.processes)}" for each in opened.declared.subscriptions]
+    lines += _aligned([_cells(each, settings.processes) for each in opened.declared.subscriptions])
     server = f"       server: {opened.server[0]}, {opened.server[1]} in use" if opened.server else ""
     limit = f" of {settings.connection_limit}" if settings.connection_limit else ""
     lines.append(f"  connections  at most {opened.budget.total}{limit}: {opened.budget}{server}")
     return lines + [f"  warning: {warning}" for warning in opened.warnings]
 
 
-def _line(subscription: Subscription, children: int) -> str:
-    queue = subscription.queue
-    lanes = subscription.lanes(children)
+def _cells(subscription: Subscription, children: int) -> list[str]:
+    queue, lanes = subscription.queue, subscription.lanes(children)
     by = f" by {queue.partition_key}" if subscription.by_key else ""
-    group = f"   group {subscription.group}" if subscription.group else ""
+    on = f" on {_counted(children, 'child', 'children')}" if lanes >= children > 1 else ""
     attempts = "no limit of attempts"
     if subscription.max_attempts:
         place = subscription.dead_letter or f"group {subscription.dead_letter_group}"
-        attempts = f"{subscription.max_attempts} attempts, then {place}"
-    return f"{queue.name}   {queue.table}{group}   lease {subscription.lease:g} s   {lanes} lanes{by}   {attempts}"
+        attempts = f"{_counted(subscription.max_attempts, 'attempt')}, then {place}"
+    group = f" group {subscription.group}" if subscription.group else ""
+    return [
+        queue.name,
+        queue.table + group,
+        f"lease {subscription.lease:g} s",
+        _counted(lanes, "lane") + by + on,
+        attempts,
+    ]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _version() -> str:
@@ -51,22 +62,21 @@ def _version() -> str:
 
 def checked(opened: Opened) -> list[str]:
     """Say what `check` found."""
-    count = len(opened.declared.subscriptions)
-    queues = len({id(each.queue) for each in opened.declared.subscriptions})
-    lines = [f"ok    {queues} {_plural(queues, 'queue')}, {count} {_plural(count, 'handler')}"]
-    for each in opened.declared.subscriptions:
-        lines.append(f"ok    {each.queue.name}: {each.queue.table}, lease {each.lease:g} s, statements prepared")
+    subscriptions, limit = opened.declared.subscriptions, opened.settings.connection_limit
+    queues = _counted(len({id(each.queue) for each in subscriptions}), "queue")
+    lines = [f"ok    {', '.join(opened.settings.handlers)}: {queues}, {_counted(len(subscriptions), 'handler')}"]
+    for each in subscriptions:
+        group = f" group {each.group}" if each.group else ""
+        lines.append(f"ok    {each.queue.name}: {each.queue.table}{group}, lease {each.lease:g} s, statements prepared")
     lines += [f"warn  {warning}" for warning in opened.warnings]
-    limit = opened.settings.connection_limit
-    lines.append(
-        f"ok    connections: at most {opened.budget.total} a replica, {f'limit {limit}' if limit else 'no limit'}"
-    )
-    found = f"{len(opened.warnings)} {_plural(len(opened.warnings), 'warning')}, " if opened.warnings else ""
+    of = f"limit {limit}" if limit else "no limit"
+    lines.append(f"ok    connections: at most {opened.budget.total} a replica, {of}")
+    found = f"{_counted(len(opened.warnings), 'warning')}, " if opened.warnings else ""
     return [*lines, f"{found}nothing that stops a start"]
 
 
-def _plural(count: int, noun: str) -> str:
-    return noun if count == 1 else f"{noun}s"
+def _counted(count: int, noun: str, plural: str | None = None) -> str:
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 class Ticker:
