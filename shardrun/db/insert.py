@@ -14,13 +14,18 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
+from shardrun.db.caller import unwrapped
 from shardrun.errors import NotInThisVersion, ShardrunError
 from shardrun.queue import Queue
 
 ROLES = ("payload", "partition_key", "group", "priority", "retry_after", "headers", "id")
 """Keywords of `Queue.insert` that are roles; any other is a column."""
 
-DIALECTS = {"psycopg": "shardrun.db.postgres.insert", "sqlite3": "shardrun.db.sqlite.insert"}
+DIALECTS = {
+    "psycopg": "shardrun.db.postgres.insert",
+    "sqlite3": "shardrun.db.sqlite.insert",
+    "pymysql": "shardrun.db.mysql.insert",
+}
 
 CHUNK = 1000
 """Rows that `insert_many` holds at a time. Larger: fewer calls of the driver, more memory."""
@@ -48,11 +53,11 @@ class Inserter(Protocol):
 
 
 class Inserts:
-    """Insert on psycopg and sqlite3 connections or cursors; raises `ShardrunError` for anything else."""
+    """Insert on what `caller.unwrapped` takes; raises `ShardrunError` for anything else, and the driver's own errors."""
 
     def insert(self, queue: Queue[Any], connection: Any, row: Mapping[str, Any], notify: bool) -> Any:
         """Write one row and return its id; the driver's errors are the caller's."""
-        dialect = _dialect(connection)
+        dialect, connection = _dialect(connection)
         if notify:
             _refuse_notify(dialect)
         identity = dialect.insert(queue, connection, _given(queue, row))
@@ -62,7 +67,7 @@ class Inserts:
 
     def insert_many(self, queue: Queue[Any], connection: Any, rows: Iterable[Mapping[str, Any]]) -> int:
         """Write rows in their order and return how many; rows of the same columns go together."""
-        dialect, count = _dialect(connection), 0
+        (dialect, connection), count = _dialect(connection), 0
         groups: dict[str, None] = {}
         for chunk in _chunks(rows):
             given = []
@@ -88,18 +93,14 @@ def channel(table: str) -> str:
     return f"{kept}#{hashlib.sha256(table.encode()).hexdigest()[:8]}"
 
 
-def _dialect(connection: Any) -> Inserter:
-    for base in type(connection).__mro__:
-        package = base.__module__.partition(".")[0]
-        if package in DIALECTS and not base.__name__.startswith("Async"):
-            return cast(Inserter, import_module(DIALECTS[package]))
-    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    raise ShardrunError(f"insert() takes a psycopg or sqlite3 connection or cursor, not {kind}.")
+def _dialect(given: Any) -> tuple[Inserter, Any]:
+    driver, connection = unwrapped(given)
+    return cast(Inserter, import_module(DIALECTS[driver])), connection
 
 
 def _refuse_notify(dialect: Inserter) -> None:
     if not hasattr(dialect, "notify"):
-        raise NotInThisVersion("insert(notify=True)", "waking replicas on SQLite")
+        raise NotInThisVersion("insert(notify=True)", "waking replicas on this database")
 
 
 def _given(queue: Queue[Any], row: Mapping[str, Any]) -> list[Given]:
