@@ -73,7 +73,7 @@ def open_all(settings: Settings, declared: Declared) -> Opened:
             server = target.connection_limit(connection)
         finally:
             target.close(connection)
-    parts = _budget(settings, target)
+    parts = budget_of(settings, target)
     problems += [problem for problem in _budget_problems(settings, parts, target) if problem]
     if problems or target is None:
         raise problems[0] if len(problems) == 1 else Problems(problems)
@@ -103,7 +103,8 @@ def _open_stores(
     return stores
 
 
-def _budget(settings: Settings, target: Database | None) -> Budget:
+def budget_of(settings: Settings, target: Database | None) -> Budget:
+    """Divide the connections that one replica may open on this database."""
     pool = 1 if target is not None and target.one_writer else settings.pool_size
     return budget(settings.processes, pool, settings.child_pool_size, settings.listen_notify)
 

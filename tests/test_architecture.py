@@ -42,7 +42,7 @@ TASK = re.compile(r"\btasks?\b", re.IGNORECASE)
 SPEAKS_OF_ASYNCIO = re.compile(r"asyncio|event loop|async def")
 
 DIALECT = re.compile(r"postgres|psycopg|sqlite|mysql|mariadb", re.IGNORECASE)
-MAY_NAME_DIALECTS = ("db/", "demo/", "contrib/", "cli.py", "boot.py", "config.py", "screens.py")
+MAY_NAME_DIALECTS = ("db/", "demo/", "contrib/", "cli.py", "cli_frame.py", "boot.py", "config.py", "screens.py")
 
 HOSTS = re.compile(
     "|".join(re.escape(host.replace("_", ".")) for host in ("pypi_org", "pythonhosted_org", "debian_org"))

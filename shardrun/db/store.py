@@ -14,13 +14,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from shardrun.db.operate import Connection as Connection
+from shardrun.db.operate import Counts, DeadLetters, Sessions
 from shardrun.queue import Queue, Subscription
 
 Token = str
 """A lease token: the expiry in `locked_until`, in the database's own spelling. Compared for equality only."""
-
-Connection = Any
-"""The driver's connection, opened by `Database.connect`."""
 
 
 class Claimed(NamedTuple):
@@ -34,7 +33,8 @@ class Claimed(NamedTuple):
     lane_key: Any  # str, int, float or bytes, equal exactly where the database calls keys equal; None if not by key
     group: str | None
     headers: Any  # the stored value; JSON as its text
-    body: Any  # the payload's stored value, JSON as its text; or in row mode a dict of all columns
+    body: Any  # the payload's stored value, JSON as its text; in row mode a dict of all columns; with fetch= a dict of
+    # what it returned, or a str that says why there is none
 
 
 class Verb(enum.Enum):
@@ -180,3 +180,12 @@ class Database(Protocol):
 
     def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
         """Read the server's own limit of connections and how many are in use, or None where there is none."""
+
+    def counts(self, connection: Connection, subscription: Subscription) -> Counts:
+        """Count what a queue holds for a subscription, within bounds; raises `Problems` where the table does not fit."""
+
+    def sessions(self, connection: Connection) -> Sessions | None:
+        """Read the server's limit of connections and who uses them, or None where there is no server."""
+
+    def dead_letters(self, connection: Connection, subscription: Subscription) -> DeadLetters | None:
+        """Open a subscription's dead letters, or None where it declares none; raises `Problems`."""

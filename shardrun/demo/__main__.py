@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from shardrun import boot, registry
-from shardrun.cli import fail
+from shardrun.cli_frame import fail
 from shardrun.config import Settings
 from shardrun.cores import usable_cores
 from shardrun.demo import handlers, library, speed

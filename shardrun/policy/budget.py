@@ -71,3 +71,20 @@ def pool_problem(pool: int, one_writer: bool) -> UsageProblem | None:
         f"--pool-size {pool} is too small: beside the connection that claims and settles, one must be free to extend "
         f"leases. Use --pool-size {SMALLEST_POOL} or more."
     )
+
+
+def replicas_problem(one: Budget, replicas: int, limit: int, others: int) -> UsageProblem | None:
+    """Return the problem with replicas that the server has no room for, beside what others use now."""
+    room = limit - others
+    asked = replicas * one.total
+    if asked <= room:
+        return None
+    fitting = max(room, 0) // one.total
+    way_out = "No replica fits: give each fewer connections (--processes, --pool-size), or raise the server's limit."
+    if fitting:
+        way_out = f"Use --replicas {fitting}, fewer connections for each (--processes, --pool-size), or raise its limit."
+    noun = "replica" if replicas == 1 else "replicas"
+    return UsageProblem(
+        f"{replicas} {noun} could open {asked} connections; the server takes {limit} and others use {others} now, so that "
+        f"{max(room, 0)} are left. {way_out}"
+    )

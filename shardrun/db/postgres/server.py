@@ -11,10 +11,11 @@ import psycopg
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from shardrun.db import check
-from shardrun.db.postgres import catalogue, ddl, driver, sql
+from shardrun.db.operate import Counts, Sessions
+from shardrun.db.postgres import catalogue, ddl, driver, fetch, operate, sql
 from shardrun.db.postgres.driver import Connection
 from shardrun.db.postgres.store import PostgresStore
-from shardrun.db.table import Table, lay
+from shardrun.db.table import Layout, Table, lay
 from shardrun.errors import (
     Conflict,
     DatabaseUnreachable,
@@ -202,7 +203,9 @@ class Postgres:
         if found or table is None:
             raise Problems(found)
         utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
-        return PostgresStore(lay(table, subscription, dead), check.where(queue), encodes_all=utf8)
+        layout, where = lay(table, subscription, dead), check.where(queue)
+        own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
+        return PostgresStore(layout, where, encodes_all=utf8, fetch=own)
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""
@@ -239,6 +242,26 @@ class Postgres:
         with driver.naming_errors(connection):
             limit, used = connection.execute(sql.CONNECTION_LIMIT).fetchall()[0]
         return int(limit), int(used)
+
+    def counts(self, connection: Connection, subscription: Subscription) -> Counts:
+        """Count what a queue holds for a subscription; raises `Problems` where the table does not fit."""
+        return operate.counts(connection, self._layout(connection, subscription))
+
+    def sessions(self, connection: Connection) -> Sessions:
+        """Read the limit of connections, those in use, and shardrun's own."""
+        return operate.sessions(connection)
+
+    def dead_letters(self, connection: Connection, subscription: Subscription) -> operate.PostgresDeadLetters | None:
+        """Open a subscription's dead letters, or None where it declares none."""
+        if subscription.dead_letter is None and subscription.dead_letter_group is None:
+            return None
+        return operate.PostgresDeadLetters(self._layout(connection, subscription))
+
+    def _layout(self, connection: Connection, subscription: Subscription) -> Layout:
+        found, table, dead = self._fit(connection, subscription)
+        if found or table is None:
+            raise Problems(found)
+        return lay(table, subscription, dead)
 
 
 DEFAULTS: dict[str, Any] = {

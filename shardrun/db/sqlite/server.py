@@ -10,9 +10,10 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from shardrun.db import check
-from shardrun.db.sqlite import catalogue, ddl, driver
+from shardrun.db.operate import Counts
+from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate
 from shardrun.db.sqlite.store import SqliteStore
-from shardrun.db.table import Table, lay
+from shardrun.db.table import Layout, Table, lay
 from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, Unsupported, UsageProblem
 from shardrun.queue import Queue, Subscription, split_name
 
@@ -156,7 +157,9 @@ class Sqlite:
             )
         if found or table is None:
             raise Problems(found)
-        return SqliteStore(lay(table, subscription, dead), check.where(queue))
+        layout, where = lay(table, subscription, dead), check.where(queue)
+        own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
+        return SqliteStore(layout, where, own)
 
     def warnings(self, connection: sqlite3.Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""
@@ -195,3 +198,25 @@ class Sqlite:
     def connection_limit(self, connection: sqlite3.Connection) -> tuple[int, int] | None:  # noqa: ARG002
         """Say that there is none."""
         return None
+
+    def counts(self, connection: sqlite3.Connection, subscription: Subscription) -> Counts:
+        """Count what a queue holds for a subscription; raises `Problems` where the table does not fit."""
+        return operate.counts(connection, self._layout(connection, subscription))
+
+    def sessions(self, connection: sqlite3.Connection) -> None:  # noqa: ARG002
+        """Say that there are none."""
+        return None
+
+    def dead_letters(
+        self, connection: sqlite3.Connection, subscription: Subscription
+    ) -> operate.SqliteDeadLetters | None:
+        """Open a subscription's dead letters, or None where it declares none."""
+        if subscription.dead_letter is None and subscription.dead_letter_group is None:
+            return None
+        return operate.SqliteDeadLetters(self._layout(connection, subscription))
+
+    def _layout(self, connection: sqlite3.Connection, subscription: Subscription) -> Layout:
+        found, table, dead = self._fit(connection, subscription)
+        if found or table is None:
+            raise Problems(found)
+        return lay(table, subscription, dead)

@@ -44,11 +44,11 @@ def table_name(table: Table) -> str:
 def candidates(layout: Layout, full_keys: int) -> Statement:
     """Read free rows in claim order; the claim writes a lease on them before anyone else can write."""
     held = quote(layout.roles["locked_until"].name)
-    conditions = [*_unfinished(layout), f"({held} is null or {held} <= {NOW})"]
+    conditions = [*unfinished_rows(layout), f"({held} is null or {held} <= {NOW})"]
     if due := layout.column("retry_after"):
         conditions.insert(-1, f"({quote(due.name)} is null or {quote(due.name)} <= {NOW})")
     if full_keys:
-        key = _lane_key(layout.roles["partition_key"])
+        key = lane_key(layout.roles["partition_key"])
         conditions.append(f"({key} in ({_places(full_keys)})) is not 1")
     text = f"""\
 select {_list(_handed_out(layout), 7)}
@@ -56,7 +56,7 @@ select {_list(_handed_out(layout), 7)}
  where {_all(conditions)}
  order by {", ".join(quote(layout.roles[role].name) for role in layout.order)}
  limit ?"""
-    return Statement(text, (*_group(layout), *_many("full_key", full_keys), "limit"))
+    return Statement(text, (*group_parameter(layout), *_many("full_key", full_keys), "limit"))
 
 
 def claim(layout: Layout, length: int) -> Statement:
@@ -174,27 +174,27 @@ select {key}, strftime({FORMAT}, {held}, '+{AGED}')
 def backlog(layout: Layout) -> Statement:
     """Look whether something is due, and how much is due later."""
     table, due = table_name(layout.table), layout.column("retry_after")
-    mine = _unfinished(layout)
+    mine = unfinished_rows(layout)
 
     def rows(*conditions: str) -> str:
         where = " and ".join([*mine, *conditions])
         return f"select 1 from {table}{' where ' + where if where else ''}"
 
     if due is None:
-        return Statement(f"select exists ({rows()}),\n       0", _group(layout))
+        return Statement(f"select exists ({rows()}),\n       0", group_parameter(layout))
     at = quote(due.name)
     text = f"""\
 select exists ({rows(f"{at} is null")})
        or exists ({rows(f"{at} <= {NOW}")}),
        (select count(*) from ({rows(f"{at} > {NOW}")} limit {LATER_LIMIT}))"""
-    return Statement(text, _group(layout))
+    return Statement(text, group_parameter(layout))
 
 
 def awaited(layout: Layout, length: int) -> Statement:
     """Look whether any of some ids is unfinished."""
-    where = _all([*_unfinished(layout), f"{quote(layout.roles['id'].name)} in ({_places(length)})"])
+    where = _all([*unfinished_rows(layout), f"{quote(layout.roles['id'].name)} in ({_places(length)})"])
     text = f"select exists (select 1 from {table_name(layout.table)}\n where {where})"
-    return Statement(text, (*_group(layout), *_many("id", length)))
+    return Statement(text, (*group_parameter(layout), *_many("id", length)))
 
 
 def _handed_out(layout: Layout) -> list[str]:
@@ -205,7 +205,7 @@ def _handed_out(layout: Layout) -> list[str]:
         quote(roles["id"].name),
         f"coalesce({held} >= {AGED_BEFORE}, 0)" if "attempt" in roles else "0",
         quote(key.name) if key else "null",
-        _lane_key(key) if key and layout.by_key else "null",
+        lane_key(key) if key and layout.by_key else "null",
         f"cast({quote(roles['group'].name)} as text)" if "group" in roles else "null",
         quote(roles["headers"].name) if "headers" in roles else "null",
         _body(roles.get("payload")),
@@ -223,7 +223,7 @@ def _body(payload: Column | None) -> str:
     return f"cast({value} as text)"
 
 
-def _lane_key(key: Column) -> str:
+def lane_key(key: Column) -> str:
     """Write a key so that two are the same value exactly where the database calls them equal."""
     value = quote(key.name)
     text = {"nocase": f"lower({value})", "trim": f"rtrim({value}, ' ')"}.get(key.equality or "", value)
@@ -233,7 +233,7 @@ def _lane_key(key: Column) -> str:
     )
 
 
-def _unfinished(layout: Layout) -> list[str]:
+def unfinished_rows(layout: Layout) -> list[str]:
     """Write which rows are this subscription's and not finished."""
     processed, group = layout.column("processed_at"), layout.column("group")
     conditions = [f"{quote(processed.name)} is null"] if processed else []
@@ -242,7 +242,8 @@ def _unfinished(layout: Layout) -> list[str]:
     return conditions
 
 
-def _group(layout: Layout) -> tuple[str, ...]:
+def group_parameter(layout: Layout) -> tuple[str, ...]:
+    """Name the parameter of `unfinished_rows`, if it has one."""
     return ("group",) if layout.group is not None and "group" in layout.roles else ()
 
 

@@ -1,0 +1,127 @@
+"""What the commands share: options, settings, how help looks, how errors end. Errors are sentences on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn
+
+import click
+
+from shardrun import config, registry
+from shardrun.errors import Problems, ShardrunError, UsageProblem
+from shardrun.registry import Declared
+
+EXIT_CODES = "Exit codes: 0 done, 1 failed while running, 2 usage or import, 3 no database, 4 the table does not fit."
+
+SECTIONS = {"Run": ("start", "check", "plan"), "Tables and rows": ("ddl", "enqueue", "status", "dead")}
+
+HANDLERS = click.argument("handlers", nargs=-1, metavar="HANDLERS...")
+DSN = click.option("--dsn", metavar="DSN", help="The database; else SHARDRUN_DSN, DATABASE_URL, sqlite:///shardrun.db.")
+CONFIG = click.option("--config", metavar="FILE", help="Settings; default: shardrun.toml, pyproject.toml.")
+RUNNING = [
+    click.option("-p", "--processes", type=int, metavar="N", help="Children; default: the usable cores."),
+    click.option("--pool-size", type=int, metavar="N", help="The coordinator's connections; default 3."),
+    click.option("--child-pool-size", type=int, metavar="N", help="Connections of each child; default 1."),
+    click.option("--connection-limit", type=int, metavar="N", help="Never open more connections than this, in all."),
+    click.option("--drain-timeout", type=float, metavar="S", help="Seconds that handlers have on a stop; default 25."),
+    click.option(
+        "--poll-interval", type=float, metavar="S", help="Seconds between looks at an empty table; default 1."
+    ),
+    click.option("--listen-notify/--no-listen-notify", default=None, hidden=True),  # known, to be refused by name
+    click.option("--log-level", metavar="L", help="debug, info, warning or error; default info."),
+    click.option("--log-format", type=click.Choice(["text", "json"]), help="Default text."),
+]
+
+Command = Callable[..., Any]
+
+
+def options(*many: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Put several click decorators above a command, and end it by the rules of this program."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            try:
+                command(*args, **kwargs)
+            except ShardrunError as error:
+                fail(error)
+
+        wrapped: Command = guarded
+        for option in reversed(many):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
+
+
+def fail(error: ShardrunError) -> NoReturn:
+    """Print what is wrong, all of it, and end with its exit code."""
+    problems = error.problems if isinstance(error, Problems) else (error,)
+    if len(problems) == 1:
+        click.echo(f"shardrun: {problems[0]}", err=True)
+    else:
+        click.echo(f"shardrun: {len(problems)} problems, nothing was started", err=True)
+        for number, problem in enumerate(problems, 1):
+            click.echo(f"  {number}. {problem}", err=True)
+    sys.exit(error.exit_code)
+
+
+class Program(click.Group):
+    """Lists commands by what they are for, ends the help with the exit codes, and usage errors with one sentence."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command; what cannot be understood is said as all else is (exit code 2)."""
+        try:
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.UsageError as error:
+            if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+                click.echo(error.format_message(), err=True)
+                sys.exit(error.exit_code)
+            path = error.ctx.command_path if error.ctx else "shardrun"
+            fail(UsageProblem(f"{error.format_message().rstrip('.')}. Try: {path} --help"))
+        except click.Abort:
+            sys.exit(1)
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one list per section."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(100)) for name in names])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands before the options."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes below the options."""
+        formatter.write_paragraph()
+        formatter.write_text(EXIT_CODES)
+
+
+def settings_of(flags: dict[str, Any]) -> config.Settings:
+    """Merge what was given on the command line with variables and file."""
+    file = flags.pop("config", None)
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    return config.load(given, file, os.environ, os.getcwd())
+
+
+def one_queue(source: str, command: str) -> Declared:
+    """Load a source that names one queue, or one handler of a queue."""
+    declared = registry.load([source], command=command, needs_handlers=False)
+    if len(declared.queues) != 1:
+        names = ", ".join(f"{source}:{queue.name}" for queue in declared.queues)
+        raise UsageProblem(f"{source} declares {len(declared.queues)} queues; name one of them: {names or 'none'}")
+    return declared
+
+
+def show(*lines: str) -> None:
+    """Print to stdout; a reader that went away is no failure of ours."""
+    try:
+        for line in lines:
+            click.echo(line)
+    except BrokenPipeError:
+        sys.stdout = None

@@ -1,0 +1,127 @@
+"""What operators ask of a database beside a row's journey: counts of a queue, sessions, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from shardrun.db.table import Column
+from shardrun.errors import UsageProblem
+
+Connection = Any
+"""The driver's connection, opened by `Database.connect`."""
+
+MOST = 100_000
+"""Rows that a count tells at most. Larger: a more exact count, read by a longer scan."""
+
+LOOKED = 110_000
+"""Rows that a count looks at: so many more than MOST may be in work among due ones before a count tells less than MOST."""
+
+LEVELS = 1_000
+"""Priorities that counts step through. Larger: exact for more of them; each costs a few looks into the index."""
+
+BATCH = 1_000
+"""Dead letters that one transaction moves or deletes. Larger: fewer round trips, locks that are held for longer."""
+
+ERRORS = 50
+"""Errors that a list of dead letters shows, the most frequent first."""
+
+
+class Count(NamedTuple):
+    """A count of rows; `more` says that counting stopped at a bound, so that there may be more."""
+
+    number: int
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a queue holds for one subscription; None is what its columns cannot tell."""
+
+    due: Count
+    in_work: Count | None
+    later: Count | None
+    dead: Count | None
+    oldest: float | None  # seconds since the oldest due time of a free row; rows without a due time have no age
+    indexed: bool  # False where no index serves the claim: the counts are of LOOKED rows at one end of the table
+
+
+class Sessions(NamedTuple):
+    """A server's connections: its limit, how many are in use, and the names of shardrun's own but for this one.
+
+    `here` are those of them that are in this database.
+    """
+
+    limit: int
+    in_use: int
+    ours: Sequence[str]
+    here: Sequence[str]
+
+
+class Failure(NamedTuple):
+    """Dead letters of one error: how many, first and last due time (UTC, `2025-11-30 10:02:11`), and one of their ids."""
+
+    error: str | None
+    rows: int
+    first: str | None
+    last: str | None
+    example: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Dead letters by error, the most frequent first; `more` says that only LOOKED of them were read."""
+
+    listed: Sequence[Failure]
+    errors: int
+    rows: int
+    more: bool
+
+
+class Moved(NamedTuple):
+    """A dead letter that was put back; `key` is equal exactly where the database calls partition keys equal."""
+
+    id: Any
+    key: Any
+
+
+class DeadLetters(Protocol):
+    """The dead letters of one subscription. Every filter by `error` keeps those whose last_error contains it."""
+
+    @property
+    def knows_errors(self) -> bool:
+        """Tell whether there is a last_error to filter by."""
+
+    def id_of(self, text: str) -> Any:
+        """Read an id as a person writes it; raises `UsageProblem`."""
+
+    def failures(self, connection: Connection, error: str | None) -> Failures:
+        """Group them by error."""
+
+    def choose(self, connection: Connection, error: str | None, ids: Sequence[Any] | None, limit: int) -> list[Any]:
+        """Read the ids of up to `limit` of them, of `ids` only where those are given."""
+
+    def stuck(self, connection: Connection, ids: Sequence[Any]) -> set[Any]:
+        """Tell which of these would be left: their id is in the queue again, or a handler of the group holds them."""
+
+    def requeue(self, connection: Connection, ids: Sequence[Any], error: str | None) -> list[Moved]:
+        """Put these back into the queue in one transaction: id and last_error kept, no attempt spent, due and free."""
+
+    def purge(self, connection: Connection, ids: Sequence[Any], error: str | None) -> list[Any]:
+        """Delete these in one transaction; returns the ids of those that were there, and held by no one."""
+
+
+def counted(seen: int, held: int, later: int, due_more: bool, later_more: bool) -> tuple[Count, Count, Count]:
+    """Turn what was looked at into counts of rows due, in work and later that stop at MOST."""
+    free = seen - held
+    return (
+        Count(min(free, MOST), due_more or free > MOST),
+        Count(min(held, MOST), due_more or held > MOST),
+        Count(min(later, MOST), later_more or later > MOST),
+    )
+
+
+def not_an_id(text: str, column: Column) -> UsageProblem:
+    """Say that a text cannot be a value of the id column."""
+    return UsageProblem(f"{text!r} is not the id of a row: column {column.name} (role id) is {column.type}.")

@@ -1,0 +1,213 @@
+"""Write the statements for dead letters on PostgreSQL, text only: in a table of their own, or in a group of the queue's.
+
+A row that goes back gets, in the place of its lease, the last token that it can ever have had, moved AGED into the past:
+clock plus lease, for no token of it was written later. It reads as free, and its next token is greater (R1).
+"""
+
+from __future__ import annotations
+
+from shardrun.db.operate import ERRORS, LOOKED
+from shardrun.db.postgres.parts import (
+    AGED,
+    AGED_BEFORE,
+    clock_of,
+    conjunction,
+    identity,
+    interval,
+    lane_key,
+    listing,
+    quote,
+    table_name,
+    type_of,
+)
+from shardrun.db.statement import Statement
+from shardrun.db.table import Column, Layout, Table
+
+ERROR_LENGTH = 200
+"""Characters of an error's first line that tell it from another. Larger: more groups that differ only in details."""
+
+
+def failures(layout: Layout, looked: int = LOOKED) -> Statement:
+    """Group dead letters by the first line of their error, the most frequent first; the newest are read, up to a bound."""
+    home, error, due = _home(layout), layout.column("last_error"), layout.column("retry_after")
+    key = layout.roles["id"]
+    first_line = f"left(split_part(d.{quote(error.name)}::text, e'\\n', 1), {ERROR_LENGTH})" if error else "null::text"
+    least = f"min(id){'' if key.kind in ('int', 'text') else '::text'}"
+    chosen = [f"{first_line} as error", f"{_date(due)} as due"]
+    chosen.append(f"{_key(layout)}{'' if key.kind in ('int', 'text') else '::text'} as id")
+    order = f"\n         order by {_key(layout)} desc" if layout.dead is not None and key.name in home.unique else ""
+    text = f"""\
+select error, count(*), min(due), max(due), {least}, count(*) over (), (sum(count(*)) over ())::bigint
+  from (select {listing(chosen, 15)}
+          from {table_name(home)} as d
+         where {conjunction([*_dead_rows(layout), *_of_error(layout)], 8)}{order}
+         limit {looked}) as rows
+ group by error
+ order by count(*) desc, error
+ limit {ERRORS}"""
+    return Statement(text, (*_place(layout), *_error(layout)))
+
+
+def choose(layout: Layout, named: bool) -> Statement:
+    """Read the ids of dead letters: all, or those of a list that are among them."""
+    conditions = [*([_among(layout)] if named else []), *_dead_rows(layout), *_of_error(layout)]
+    text = f"""\
+select {identity(_key(layout), layout)}
+  from {table_name(_home(layout))} as d
+ where {conjunction(conditions, 1)}
+ limit %(limit)s"""
+    return Statement(text, (*(("ids",) if named else ()), *_place(layout), *_error(layout), "limit"))
+
+
+def stuck(layout: Layout) -> Statement | None:
+    """Read which of a list of ids would be left by `requeue`; None where none can be."""
+    if layout.dead is not None:
+        key = f"q.{quote(layout.roles['id'].name)}"
+        text = f"select {identity(key, layout)}\n  from {table_name(layout.table)} as q\n where {key} = any ({_ids(layout)})"
+        return Statement(text, ("ids",))
+    lock = layout.column("locked_until")
+    if lock is None:
+        return None
+    conditions = [_among(layout), *_dead_rows(layout), f"d.{quote(lock.name)} > {clock_of(lock)}"]
+    text = f"select {identity(_key(layout), layout)}\n  from {table_name(_home(layout))} as d\n where "
+    return Statement(text + conjunction(conditions, 1), ("ids", *_place(layout)))
+
+
+def requeue(layout: Layout) -> Statement:
+    """Put dead letters back, due and free, with no attempt spent; a row whose id is in the queue again is left."""
+    return _back_to_group(layout) if layout.dead is None else _back_to_table(layout, layout.dead)
+
+
+def purge(layout: Layout) -> Statement:
+    """Delete dead letters for good; in a group, those that a handler of it holds are left."""
+    conditions = [_among(layout), *_dead_rows(layout), *_free(layout), *_of_error(layout)]
+    text = f"""\
+delete from {table_name(_home(layout))} as d
+ where {conjunction(conditions, 1)}
+returning {identity(_key(layout), layout)}"""
+    return Statement(text, ("ids", *_place(layout), *_error(layout)))
+
+
+def _back_to_table(layout: Layout, dead: Table) -> Statement:
+    """Insert first and delete what went in: a row that anything in the queue collides with stays where it is."""
+    names = [name for name in dead.columns if name in layout.table.columns and not layout.table.columns[name].generated]
+    special = _fresh(layout)
+    if processed := layout.column("processed_at"):
+        special[processed.name] = "null"
+    if lock := layout.column("locked_until"):
+        last = f"({clock_of(lock)} + {interval(layout.lease)} - {AGED})::{type_of(lock)}"
+        aged = f"case when c.{quote(lock.name)} < {AGED_BEFORE} then c.{quote(lock.name)} end"
+        special[lock.name] = f"greatest({last}, {aged})" if lock.name in dead.columns else last
+        names += [] if lock.name in names else [lock.name]
+    key = quote(layout.roles["id"].name)
+    text = f"""\
+with chosen as (
+  select d.*
+    from {table_name(dead)} as d
+   where {conjunction([_among(layout), *_dead_rows(layout), *_of_error(layout)], 3)}
+   order by {_key(layout)}
+     for update
+), back as (
+  insert into {table_name(layout.table)} as t ({", ".join(quote(name) for name in names)})
+  overriding system value
+  select {listing([special.get(name, f"c.{quote(name)}") for name in names], 9)}
+    from chosen as c
+  on conflict do nothing
+  returning t.{key} as id, {_canonical(layout, "t")} as key
+), gone as (
+  delete from {table_name(dead)} as d
+   using back
+   where {_key(layout)} = back.id
+)
+select {identity("id", layout)}, key
+  from back"""
+    return Statement(text, ("ids", *_place(layout), *_error(layout)))
+
+
+def _back_to_group(layout: Layout) -> Statement:
+    """Give rows their subscription's group again; the lease column keeps its token, for only free rows are touched."""
+    changes = [f"{quote(layout.roles['group'].name)} = %(group)s"]
+    changes += [f"{quote(name)} = {value}" for name, value in _fresh(layout).items()]
+    text = f"""\
+update {table_name(layout.table)} as d
+   set {listing(changes, 7)}
+ where {conjunction([_among(layout), *_dead_rows(layout), *_free(layout), *_of_error(layout)], 1)}
+returning {identity(_key(layout), layout)}, {_canonical(layout, "d")}"""
+    return Statement(text, ("ids", "group", *_place(layout), *_error(layout)))
+
+
+def _fresh(layout: Layout) -> dict[str, str]:
+    """Map the columns that a row gets anew to their values: no attempt begun, due at once."""
+    attempt, due = layout.column("attempt"), layout.column("retry_after")
+    fresh = {attempt.name: "0"} if attempt else {}
+    if due:
+        fresh[due.name] = "null" if due.nullable else clock_of(due)
+    return fresh
+
+
+def _home(layout: Layout) -> Table:
+    return layout.dead or layout.table
+
+
+def _key(layout: Layout) -> str:
+    return f"d.{quote(layout.roles['id'].name)}"
+
+
+def _ids(layout: Layout) -> str:
+    return f"%(ids)s::{type_of(layout.roles['id'])}[]"
+
+
+def _among(layout: Layout) -> str:
+    return f"{_key(layout)} = any ({_ids(layout)})"
+
+
+def _dead_rows(layout: Layout) -> list[str]:
+    """Write which rows are this subscription's dead letters."""
+    processed = layout.column("processed_at")
+    if layout.dead is None:
+        unfinished = [f"d.{quote(processed.name)} is null"] if processed else []
+        return [*unfinished, f"d.{quote(layout.roles['group'].name)} = %(dead_group)s"]
+    return [f"d.{quote(layout.roles['group'].name)} = %(group)s"] if _has_groups(layout, layout.dead) else ["true"]
+
+
+def _place(layout: Layout) -> tuple[str, ...]:
+    if layout.dead is None:
+        return ("dead_group",)
+    return ("group",) if _has_groups(layout, layout.dead) else ()
+
+
+def _has_groups(layout: Layout, dead: Table) -> bool:
+    """Tell whether the dead letters' table may hold those of other groups, too."""
+    group = layout.column("group")
+    return group is not None and layout.group is not None and group.name in dead.columns
+
+
+def _of_error(layout: Layout) -> list[str]:
+    error = layout.column("last_error")
+    return [f"(%(error)s::text is null or position(%(error)s::text in d.{quote(error.name)}) > 0)"] if error else []
+
+
+def _error(layout: Layout) -> tuple[str, ...]:
+    return ("error",) if "last_error" in layout.roles else ()
+
+
+def _free(layout: Layout) -> list[str]:
+    lock = layout.column("locked_until")
+    if lock is None or layout.dead is not None:
+        return []
+    held = f"d.{quote(lock.name)}"
+    return [f"({held} is null or {held} <= {clock_of(lock)})"]
+
+
+def _canonical(layout: Layout, alias: str) -> str:
+    key = layout.column("partition_key")
+    if key is None:
+        return "null"
+    return f"({lane_key(key, alias)})::text" if key.equality else f"{alias}.{quote(key.name)}::text"
+
+
+def _date(due: Column | None) -> str:
+    if due is None:
+        return "null::text"
+    utc = " at time zone 'utc'" if due.kind == "timestamptz" else ""
+    return f"to_char(d.{quote(due.name)}{utc}, 'YYYY-MM-DD HH24:MI:SS')"

@@ -1,0 +1,170 @@
+"""Write the statements that count a queue's rows on PostgreSQL, text only: none reads more rows than its bounds say.
+
+Along the claim's index the due rows of one priority lie side by side. So the counts step from one priority to the next
+(each step is one look into the index), and read a bounded stretch of each. Where no index serves the claim, they look at
+a bounded number of rows at one end of the table instead.
+"""
+
+from __future__ import annotations
+
+from shardrun.db.operate import LEVELS, LOOKED, MOST
+from shardrun.db.postgres.parts import claim_order, group_parameter, now_of, quote, table_name
+from shardrun.db.postgres.parts import unfinished_rows as unfinished
+from shardrun.db.statement import Statement
+from shardrun.db.table import Layout
+
+CLOCK = "clock as materialized (\n  select clock_timestamp() as now\n)"
+
+
+def counts(layout: Layout, looked: int = LOOKED, most: int = MOST) -> Statement:
+    """Count rows that are due (those in work among them) and later, along the claim's index; the oldest due time's age."""
+    due = layout.column("retry_after")
+    if due is None:
+        return _without_due_times(layout, looked)
+    at, now = f"c.{quote(due.name)}", now_of(due)
+    past = [f"{_held(layout)} as held", f"{at} as due"]
+    text = f"""\
+with recursive {CLOCK}, {_priorities(layout)}undated as (
+  select count(*) as seen, count(*) filter (where held) as held
+    from ({_stretches(layout, past[:1], f"{at} is null", looked)}) as rows
+), past as (
+  select count(*) as seen, count(*) filter (where held) as held, min(due) filter (where not held) as oldest
+    from ({_stretches(layout, past, f"{at} <= {now}", looked)}) as rows
+), later as (
+  select count(*) as seen
+    from ({_stretches(layout, ["1"], f"{at} > {now}", most + 1)}) as rows
+)
+select undated.seen + past.seen,
+       undated.held + past.held,
+       later.seen,
+       undated.seen = {looked} or past.seen = {looked} or {_all_levels(layout)},
+       {_all_levels(layout)},
+       extract(epoch from {now} - past.oldest)::float8
+  from undated, past, later"""
+    return Statement(text, group_parameter(layout))
+
+
+def counts_by_id(layout: Layout, looked: int = LOOKED) -> Statement:
+    """Count the same among rows at one end of the table: the newest where finished rows stay, else the oldest."""
+    due, key = layout.column("retry_after"), quote(layout.roles["id"].name)
+    end = " desc" if "processed_at" in layout.roles else ""
+    mine = [*unfinished(layout, "c"), "true"]
+    is_due, is_later, oldest = [], "false", "null"
+    if due is not None:
+        at, now = f"c.{quote(due.name)}", now_of(due)
+        is_due, is_later = [f"({at} is null or {at} <= {now})"], f"{at} > {now}"
+        oldest = f"extract(epoch from {now} - min({at}) filter (where {_and(*mine, *is_due)} and not {_held(layout)}))"
+    text = f"""\
+with {CLOCK}
+select count(*) filter (where {_and(*mine, *is_due)}),
+       count(*) filter (where {_and(*mine, *is_due, _held(layout))}),
+       count(*) filter (where {_and(*mine, is_later)}),
+       count(*) = {looked},
+       count(*) = {looked},
+       ({oldest})::float8
+  from (select * from {table_name(layout.table)} order by {key}{end} limit {looked}) as c"""
+    return Statement(text, group_parameter(layout))
+
+
+def dead(layout: Layout, indexed: bool, looked: int = LOOKED, most: int = MOST) -> Statement | None:
+    """Count dead letters, and tell whether the count stopped at its bound; None where there are none."""
+    group = layout.column("group")
+    if layout.dead is not None:
+        table = table_name(layout.dead)
+        if group is None or layout.group is None or group.name not in layout.dead.columns:
+            return Statement(_counted(f"select from {table} limit {most + 1}", most + 1))
+        return Statement(_window(table, "", [f"c.{quote(group.name)} = %(group)s"], looked), ("group",))
+    if layout.dead_group is None or group is None:
+        return None
+    processed, table = layout.column("processed_at"), table_name(layout.table)
+    mine = [f"c.{quote(processed.name)} is null"] if processed else []
+    mine.append(f"c.{quote(group.name)} = %(dead_group)s")
+    if indexed:
+        text = _counted(f"select from {table} as c where {_and(*mine)} limit {most + 1}", most + 1)
+    else:
+        end = f" order by {quote(layout.roles['id'].name)}{' desc' if processed else ''}"
+        text = _window(table, end, mine, looked)
+    return Statement(text, ("dead_group",))
+
+
+def _without_due_times(layout: Layout, looked: int) -> Statement:
+    where = f"\n           where {_and(*mine)}" if (mine := unfinished(layout, "c")) else ""
+    text = f"""\
+with {CLOCK}
+select count(*), count(*) filter (where held), 0, count(*) = {looked}, false, null::float8
+  from (select {_held(layout)} as held
+          from {table_name(layout.table)} as c{where}
+         order by {claim_order(layout)}
+         limit {looked}) as rows"""
+    return Statement(text, group_parameter(layout))
+
+
+def _priorities(layout: Layout) -> str:
+    """Write each priority once, in order, by jumps along the index."""
+    priority = layout.column("priority")
+    if priority is None:
+        return ""
+    name, table = f"c.{quote(priority.name)}", table_name(layout.table)
+    mine = unfinished(layout, "c")
+    first = f"select {name} as level from {table} as c where {_and(*mine, f'{name} is not null')} order by 1 limit 1"
+    following = f"select {name} from {table} as c where {_and(*mine, f'{name} > steps.level')} order by 1 limit 1"
+    return f"""\
+steps as (
+  ({first})
+  union all
+  select ({following}) from steps where steps.level is not null
+), priorities as materialized (
+  select level from steps where level is not null limit {LEVELS}
+), """
+
+
+def _all_levels(layout: Layout) -> str:
+    return f"(select count(*) = {LEVELS} from priorities)" if "priority" in layout.roles else "false"
+
+
+def _stretches(layout: Layout, chosen: list[str], condition: str, limit: int) -> str:
+    """Write the rows of a condition on the due time, in each priority, up to a limit."""
+    priority, table = layout.column("priority"), table_name(layout.table)
+    head = f"select {', '.join(chosen)} from {table} as c"
+    mine = [*unfinished(layout, "c"), condition]
+    if priority is None:
+        return f"{head} where {_and(*mine)} limit {limit}"
+    name = f"c.{quote(priority.name)}"
+    each = f"{head} where {_and(*mine, f'{name} = priorities.level')} limit {limit}"
+    parts = [f"select rows.* from priorities cross join lateral ({each}) as rows"]
+    if priority.nullable:
+        parts.append(f"({head} where {_and(*mine, f'{name} is null')} limit {limit})")
+    return "\n          union all\n          ".join(parts) + f"\n           limit {limit}"
+
+
+def _held(layout: Layout) -> str:
+    """Write whether a row is held; an empty lease column is free."""
+    lock = layout.column("locked_until")
+    return "false" if lock is None else f"coalesce(c.{quote(lock.name)} > {now_of(lock)}, false)"
+
+
+def _counted(rows: str, limit: int) -> str:
+    return f"select count(*), count(*) = {limit}\n  from ({rows}) as rows"
+
+
+def _window(table: str, order: str, conditions: list[str], looked: int) -> str:
+    return f"""\
+select count(*) filter (where {_and(*conditions)}), count(*) = {looked}
+  from (select * from {table}{order} limit {looked}) as c"""
+
+
+def _and(*conditions: str) -> str:
+    return " and ".join(conditions)
+
+
+SESSIONS = """\
+select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
+       count(*),
+       coalesce(array_agg(application_name) filter (where named), '{}'),
+       coalesce(array_agg(application_name) filter (where named and datname = current_database()), '{}')
+  from (select application_name, datname, application_name like 'shardrun %%' and pid <> pg_backend_pid() as named
+          from pg_stat_activity
+         where usename is not null
+           and datname is not null
+           and coalesce(backend_type, 'client backend') = 'client backend') as sessions"""
+"""Read the limit, the sessions in use and shardrun's own; of other roles' sessions the kind is hidden, their name is not."""
