@@ -43,13 +43,16 @@ class CannotDecode(Exception):
 def decoder(annotation: Any, kind: str | None) -> Decode:
     """Build the function from a stored body to the handler's argument; raises `CannotDecode`.
 
-    `kind` is the payload column's kind, or None in row mode. The function raises `DoesNotFit`.
+    `kind` is the payload column's kind, or None in row mode, where a str instead of a row says why there is none. The
+    function raises `DoesNotFit`.
     """
     optional, wanted = _without_none(annotation)
     what, name = ("the row" if kind is None else "the payload"), _name(wanted)
     read = _row_decoder(wanted, name) if kind is None else _payload_decoder(wanted, kind)
 
     def decode(body: Any) -> Any:
+        if kind is None and isinstance(body, str):
+            raise DoesNotFit(body)
         try:
             return read(body)
         except Exception as error:  # also whatever a user's __post_init__ raises: the body is at fault, not the handler
@@ -86,7 +89,7 @@ def _row_decoder(wanted: Any, name: str) -> Decode:
         return _as_it_is
     if wanted in _NO_ROW or get_origin(wanted) in _NO_ROW:
         raise CannotDecode(
-            f"{name} cannot hold a row: the queue names no payload column, so the handler takes the row itself. "
+            f"{name} cannot hold a row: the queue names no payload column, or has fetch=, so the handler takes the row itself. "
             "Name a payload= in Queue(...), or take a dict, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
         )
     _check(wanted, name)

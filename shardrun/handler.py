@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from shardrun import fetching
 from shardrun.decoding import DoesNotFit
 from shardrun.errors import DeclarationProblem, NotInThisVersion, ShardrunError, UsageProblem
 from shardrun.outcome import Backoff, DeadLetter, Drop, Retry
@@ -49,11 +50,12 @@ def _of_queue(queue: Queue[Any]) -> Iterator[ShardrunError]:
             continue
         way_out = "One column must identify a row." if role == "id" else f"Leave {role}= out where there is no column."
         yield DeclarationProblem(f"{where}: {role}={column!r} is not the name of one column. {way_out}")
+    if queue.fetch is not None and (wrong := fetching.problem(queue.fetch)):
+        yield DeclarationProblem(f"{where}: {wrong}")
     for name, value in (
         ("fifo", queue.fifo or None),
         ("advisory_lock", queue.advisory_lock),
         ("isolation", queue.isolation),
-        ("fetch", queue.fetch),
     ):
         if value is not None:
             yield NotInThisVersion(where, f"{name}={value!r}")

@@ -130,6 +130,11 @@ class Queue(Generic[Body]):
 
     `Queue[T]` tells type checkers what the handlers' first parameter takes. Names may be schema-qualified with a dot; a
     part that holds a dot itself is written in double quotes. `locked_until` chooses the lease form.
+
+    `fetch` is a SELECT of the user's own, run over the ids of each claim: what it returns for an id, a dict by column or a
+    class of that shape, is what the handler takes. It must return the id column, once for each id. `:ids` in it stands for
+    the claimed ids, as in `where j.id in (:ids)`; without it the SELECT is filtered by its id column from outside. An id
+    that it does not return is settled by the decode policy. `payload` then serves inserts only.
     """
 
     writer: ClassVar[Writer]
@@ -199,6 +204,11 @@ class Queue(Generic[Body]):
     def roles(self) -> dict[str, str]:
         """Map each role that this queue has to its column."""
         return {role: column for role in ROLES if (column := getattr(self, role)) is not None}
+
+    @property
+    def takes_rows(self) -> bool:
+        """Tell whether handlers take rows: the table's, or those of `fetch`."""
+        return self.payload is None or self.fetch is not None
 
     @property
     def standard_dead_letter(self) -> str | None:

@@ -72,7 +72,7 @@ def plan(subscription: Subscription, payload_kind: str | None) -> Plan:
 
 def check_signature(subscription: Subscription) -> None:
     """Raise `UsageProblem` for whatever `plan` would refuse, without knowing the database."""
-    plan(subscription, None if subscription.queue.payload is None else "text")
+    plan(subscription, None if subscription.queue.takes_rows else "text")
 
 
 def subject(subscription: Subscription) -> str:
@@ -155,7 +155,7 @@ def _in_order(
 
 def _decode(subscription: Subscription, body: _Parameter | None, payload_kind: str | None) -> Callable[[Any], Any]:
     if body is None:
-        return lambda _stored: None
+        return decoder(Any, None) if subscription.queue.fetch is not None else lambda _stored: None
     if isinstance(body.annotation, str):
         raise UsageProblem(
             f"{subject(subscription)}: the annotation {body.annotation} of {body.name} names nothing that exists when the "
@@ -168,4 +168,4 @@ def _decode(subscription: Subscription, body: _Parameter | None, payload_kind: s
 
 
 def _body_of(subscription: Subscription) -> str:
-    return "the row" if subscription.queue.payload is None else "the payload"
+    return "the row" if subscription.queue.takes_rows else "the payload"

@@ -71,6 +71,7 @@ class Layout:
     dead: Table | None = None
     dead_group: str | None = None
     copied: tuple[str, ...] = field(default=())  # the columns that a dead letter keeps
+    fetched: bool = False  # the queue's own SELECT gives the handler what it takes
 
     def column(self, role: str) -> Column | None:
         """Find the column that plays a role, if one does."""
@@ -78,8 +79,8 @@ class Layout:
 
     @property
     def row_mode(self) -> bool:
-        """Tell whether the handler takes the row itself, for want of a payload."""
-        return "payload" not in self.roles
+        """Tell whether the handler takes the table's row itself, for want of a payload and of a SELECT."""
+        return "payload" not in self.roles and not self.fetched
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -95,6 +96,8 @@ class Layout:
 def lay(table: Table, subscription: Subscription, dead: Table | None = None) -> Layout:
     """Lay a subscription's queue over a table that is known to fit it."""
     roles = {role: table.columns[name] for role, name in subscription.queue.roles.items()}
+    if fetched := subscription.queue.fetch is not None:
+        roles.pop("payload", None)  # it is for inserts only
     copied = tuple(
         name
         for name, column in table.columns.items()
@@ -109,11 +112,12 @@ def lay(table: Table, subscription: Subscription, dead: Table | None = None) -> 
         dead=dead,
         dead_group=subscription.dead_letter_group,
         copied=copied,
+        fetched=fetched,
     )
 
 
 def payload_kind(layout: Layout) -> str | None:
-    """Say what a row's body is: "json", "text" or "binary" as stored, None where it is the whole row."""
+    """Say what a row's body is: "json", "text" or "binary" as stored, None where it is a whole row."""
     payload = layout.column("payload")
     if payload is None:
         return None

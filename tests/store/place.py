@@ -102,9 +102,9 @@ def usual(without: Sequence[str] = (), **more: Any) -> Queue[Any]:
 def subscribe(queue: Queue[Any], **settings: Any) -> Subscription:
     """Bind a handler to a queue."""
 
-    @queue.handler(**settings)
     def handle(body: object) -> None: ...
 
+    queue.handler(**settings)(handle)
     return queue.subscriptions[-1]
 
 

@@ -198,7 +198,7 @@ def test_what_a_later_version_brings_to_queues_is_refused_by_name(handlers: Hand
     problems = found(
         handlers,
         """
-        q = Queue("t", id="id", group="g", fifo=True, advisory_lock="k-{id}", isolation="serializable", fetch="SELECT 1")
+        q = Queue("t", id="id", group="g", fifo=True, advisory_lock="k-{id}", isolation="serializable")
 
         @q.handler(group="a")
         def one(row): ...
@@ -211,7 +211,6 @@ def test_what_a_later_version_brings_to_queues_is_refused_by_name(handlers: Hand
         "queue q (handlers.py:4): fifo=True",
         "queue q (handlers.py:4): advisory_lock='k-{id}'",
         "queue q (handlers.py:4): isolation='serializable'",
-        "queue q (handlers.py:4): fetch='SELECT 1'",
     ]
 
 
@@ -222,13 +221,23 @@ def test_what_a_later_version_brings_to_queues_is_refused_by_name(handlers: Hand
         ('Queue("t", id="id", priority=3)', "priority=3 is not the name of one column. Leave priority= out"),
         ('Queue("t", id="id", payload="")', "payload='' is not the name of one column."),
         ('Queue(5, id="id")', "5 is not the name of a table."),
+        ('Queue("t", id="id", fetch=5)', "fetch=5 is not SQL text."),
+        ('Queue("t", id="id", fetch=" ")', "fetch= must be one SELECT, which returns the id column"),
+        ('Queue("t", id="id", fetch="delete from t")', "fetch= must be one SELECT, which returns the id column"),
+        ('Queue("t", id="id", fetch="select 1 as id; delete from t;")', "it holds several statements."),
     ],
 )
-def test_roles_are_names_of_columns(handlers: Handlers, queue: str, said: str) -> None:
-    """A5: a composite id is refused, among others."""
+def test_roles_are_names_of_columns_and_fetch_is_a_select(handlers: Handlers, queue: str, said: str) -> None:
+    """A3, A5: a composite id is refused, among others."""
     problem = only(handlers, f"q = {queue}\n@q.handler()\ndef run(row): ...")
     assert str(problem).startswith("queue q (handlers.py:4): ")
     assert said in str(problem)
+
+
+def test_a_select_of_the_queues_own_may_end_and_begin_as_people_write_it(handlers: Handlers) -> None:
+    """A3."""
+    text = "/* all of it */ -- really\\nWITH x AS (SELECT ';' AS id) SELECT * FROM x; -- ;"
+    assert not found(handlers, f'q = Queue("t", id="id", fetch="{text}")\n@q.handler()\ndef run(row): ...')
 
 
 def test_groups_need_their_column(handlers: Handlers) -> None:

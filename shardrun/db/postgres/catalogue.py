@@ -100,7 +100,7 @@ def names(connection: Connection) -> list[str]:
 
 def _column(row: Sequence[Any]) -> Column:
     name, base, family, element, spelling, modifier, required, generated, default, deterministic = row
-    kind = _kind(base, family, element)
+    kind = kind_of(base, family, element)
     length = modifier - 4 if base in ("varchar", "bpchar") and modifier > 4 else None
     return Column(
         name=name,
@@ -115,7 +115,8 @@ def _column(row: Sequence[Any]) -> Column:
     )
 
 
-def _kind(base: str, family: str, element: str | None) -> str:
+def kind_of(base: str, family: str, element: str | None) -> str:
+    """Say what a type holds, by its name, its family and its elements' name."""
     if family == "e":
         return "enum"
     if element is not None:

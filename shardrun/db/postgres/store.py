@@ -10,6 +10,7 @@ import psycopg
 
 from shardrun.db.postgres import driver, sql
 from shardrun.db.postgres.driver import Connection, Step
+from shardrun.db.postgres.fetch import Fetch
 from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
 from shardrun.db.statement import Statement
 from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Extension, Settlement, Token, Verb
@@ -36,8 +37,9 @@ LOOK_SECONDS = 5
 class PostgresStore:
     """The statements of one subscription, built once; holds no state of its own."""
 
-    def __init__(self, layout: Layout, where: str, encodes_all: bool = True) -> None:
+    def __init__(self, layout: Layout, where: str, encodes_all: bool = True, fetch: Fetch | None = None) -> None:
         self.layout = layout
+        self._fetch = fetch
         self._where = where
         self._encodes_all = encodes_all
         self._ids = driver.array_of(layout.roles["id"])
@@ -67,6 +69,7 @@ class PostgresStore:
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
         every = [self._claim, self._claim_others, self._lease_end, self._extend, *self._shared.values()]
+        every += [self._fetch.statement] if self._fetch else []
         return [one for one in [*every, *self._alone.values(), self._look, self._backlog] if one is not None]
 
     def prepare(self, connection: Connection) -> None:
@@ -85,11 +88,22 @@ class PostgresStore:
         if full_keys and self._claim_others is not None and self._keys is not None:
             values["full_keys"] = self._keys(full_keys)
             statement = self._claim_others
+        if self._fetch is not None:
+            return self._claim_and_fetch(connection, statement, values, self._fetch)
         rows = driver.run(connection, statement, values).fetchall()
         if self.layout.row_mode:
             names = list(self.layout.table.columns)
             return [Claimed._make((*row[:8], dict(zip(names, row[9:], strict=True)))) for row in rows]
         return list(map(Claimed._make, rows))
+
+    def _claim_and_fetch(
+        self, connection: Connection, statement: Statement, values: Mapping[str, Any], fetch: Fetch
+    ) -> list[Claimed]:
+        """Claim and fetch in one transaction, so that no row is held whose body was never asked for."""
+        with driver.naming_errors(connection), connection.transaction():
+            rows = connection.execute(statement.text, values, prepare=True).fetchall()
+            bodies = fetch.bodies(connection, [row[0] for row in rows])
+        return [Claimed._make((*row[:8], bodies[row[0]])) for row in rows]
 
     def lease_end(self, connection: Connection) -> Token:
         """Read the database's clock, plus the lease."""

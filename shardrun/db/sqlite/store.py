@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from shardrun.db.settling import in_effect, in_order, not_among, share, share_acked, storable
 from shardrun.db.sqlite import driver, sql
-from shardrun.db.statement import Statement
+from shardrun.db.sqlite.fetch import Fetch
+from shardrun.db.sqlite.lists import Sized, parsed
 from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Extension, Settlement, Token, Verb
 from shardrun.db.table import Layout, payload_kind
 from shardrun.errors import DeclarationProblem, StatementFailed
-
-Builder = Callable[[Layout, int], Statement]
-
-
-class Sized:
-    """A statement over a list, built once for each length of LENGTHS; lists are filled up with NULL, or cut in pieces."""
-
-    def __init__(self, layout: Layout, build: Builder) -> None:
-        self.shortest = build(layout, sql.LENGTHS[0])
-        self.texts = {length: build(layout, length).text for length in sql.LENGTHS}
-
-    def pieces(self, values: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
-        """Give each piece of a list with the text that takes it."""
-        longest = sql.LENGTHS[-1]
-        for start in range(0, len(values), longest):
-            piece = list(values[start : start + longest])
-            length = next(length for length in sql.LENGTHS if length >= len(piece))
-            yield self.texts[length], piece + [None] * (length - len(piece))
 
 
 class SqliteStore:
     """The statements of one subscription, built once; holds no state of its own."""
 
-    def __init__(self, layout: Layout, where: str) -> None:
+    def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None) -> None:
         self.layout = layout
+        self._fetch = fetch
         self._where = where
         keyed = layout.by_key and "partition_key" in layout.roles
         self._candidates = sql.candidates(layout, 0)
@@ -71,6 +54,7 @@ class SqliteStore:
         """Have SQLite compile every statement, without running it: names and types of statement are checked."""
         sized = [self._claim, self._extend, self._still_held, *self._shared.values(), self._look, self._awaited]
         statements = [one.shortest for one in [*sized, *([self._others] if self._others else [])]]
+        statements += [self._fetch.sized.shortest] if self._fetch else []
         singles = [self._candidates, self._lease_end, *self._alone.values(), self._remove, self._backlog]
         statements += [one for one in singles if one is not None]
         try:
@@ -92,6 +76,9 @@ class SqliteStore:
             written: dict[Any, tuple[Token, int]] = {}
             for claim, ids in self._claim.pieces([row[0] for row in rows]):
                 written.update((key, (token, count)) for key, token, count in connection.execute(claim, ids))
+            bodies = self._fetch.bodies(connection, list(written)) if self._fetch else None
+        if bodies is not None:
+            rows = [(*row[:6], bodies[row[0]]) for row in rows if row[0] in written]
         if self.layout.row_mode:
             return [self._row(row, *written[row[0]]) for row in rows if row[0] in written]
         return [Claimed._make((row[0], *written[row[0]], row[1] == 1, *row[2:7])) for row in rows if row[0] in written]
@@ -175,15 +162,5 @@ class SqliteStore:
         if counted := self.layout.column("attempt"):
             body[counted.name] = attempt
         for name in self._json:
-            body[name] = _parsed(body[name])
+            body[name] = parsed(body[name])
         return Claimed._make((row[0], token, attempt, row[1] == 1, *row[2:6], body))
-
-
-def _parsed(value: Any) -> Any:
-    """Parse a JSON column's text, or leave what is not JSON as it is."""
-    if not isinstance(value, (str, bytes)):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
