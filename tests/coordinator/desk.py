@@ -151,6 +151,11 @@ class Desk:
         route.route(self.replica)
         settle.settle(self.replica)
 
+    def send(self) -> None:
+        """Send what has ended, without waiting for more to write with it."""
+        self.service.settle_by = 0.0
+        self.step()
+
     def until(self, seen: Callable[[], object]) -> None:
         """Turn the loop until something is seen."""
         deadline = clock.now() + PATIENCE

@@ -140,7 +140,7 @@ def test_a_row_that_ended_and_was_adopted_before_it_was_settled_is_settled_under
     held = Held()
     desk.store.fail("settle", held)
     desk.acknowledge(1)
-    desk.step()
+    desk.send()
     assert held.begun.wait(10)
     desk.expire(1)
     desk.ask()
@@ -165,7 +165,7 @@ def test_a_row_that_is_claimed_again_before_its_settlements_answer_has_come_is_n
         desk.service.releasing = 0
     else:
         desk.end(1, verb)
-    desk.step()
+    desk.send()
     assert answer.begun.wait(10)
     desk.ask()
     desk.claims = True

@@ -132,7 +132,7 @@ def test_an_extension_leaves_out_rows_whose_settlement_is_under_way(make_desk: M
     held = Held()
     desk.store.fail("settle", held)
     desk.acknowledge(1)
-    desk.step()
+    desk.send()
     assert held.begun.wait(10)
     keeper.extend(desk.replica, desk.service)
     desk.until(lambda: not desk.service.extending)
@@ -188,10 +188,13 @@ def test_after_an_extension_in_doubt_the_token_is_found_out_before_anything_else
 def test_a_row_in_doubt_that_carries_neither_value_is_lost(make_desk: MakeDesk) -> None:
     """R1: anything else means that another has it."""
     desk = holding(make_desk, 2)
-    desk.store.fail("extend", breaks_before)
+    held = Held()
+    desk.store.fail("extend", breaks_before, held)
     keeper.extend(desk.replica, desk.service)
     desk.until(lambda: desk.replica.outage is not None)
+    assert held.begun.wait(10)
     steal(desk, 2)
+    held.go()
     desk.until_idle()
     assert (desk.held(1).hold, desk.held(2).hold) == (Hold.SURE, Hold.LOST)
     assert tokens(desk)[2] == LATER
@@ -231,7 +234,7 @@ def test_while_the_database_is_away_tries_back_off_and_nothing_else_is_sent(
     desk.store.away = desk.database.away = True
     desk.acknowledge(1)
     desk.claims = True
-    desk.step()
+    desk.send()
     desk.until(lambda: desk.replica.outage is not None and desk.replica.outage.tries >= 3)
     desk.acknowledge(2)
     desk.until(lambda: desk.replica.outage is not None and desk.replica.outage.tries >= 4)

@@ -6,6 +6,8 @@ import logging
 
 import pytest
 
+from shardrun.coordinator import clock, settle
+from shardrun.coordinator.replica import Life
 from shardrun.db.store import Verb
 from shardrun.errors import Conflict, StatementFailed
 from tests.coordinator.conftest import MakeDesk
@@ -36,7 +38,7 @@ def test_rows_that_end_while_a_batch_is_with_the_database_make_the_next_one(make
     held = Held()
     desk.store.fail("settle", held)
     desk.acknowledge(1)
-    desk.step()
+    desk.send()
     desk.acknowledge(2, 3)
     desk.end(4, Verb.RETRY, delay=5.0)
     desk.step()
@@ -143,7 +145,7 @@ def test_a_batch_that_met_a_conflict_is_repeated_until_it_is_written(make_desk: 
     desk.store.fail("settle", *[refuses(Conflict("the file is locked"))] * 3)
     desk.acknowledge(1)
     desk.end(2, Verb.RETRY, delay=1.0)
-    desk.step()
+    desk.send()
     desk.acknowledge(3)
     desk.until_idle()
     first = [("ACK", 1), ("RETRY", 2)]
@@ -214,3 +216,34 @@ def test_rows_that_ended_after_they_were_lost_are_counted_and_written_nowhere(ma
     desk.until_idle()
     assert desk.store.asked("settle") == []
     assert (desk.service.counts.lost, desk.service.releasing, len(desk.service.book)) == (3, 0, 0)
+
+
+def test_a_row_that_ends_while_others_are_in_work_waits_a_moment_for_company(make_desk: MakeDesk) -> None:
+    """P4: one statement for rows that end close together, and not much later for one that ends alone."""
+    desk = claimed(make_desk, 4)
+    started = clock.now()
+    desk.acknowledge(1)
+    desk.step()
+    desk.acknowledge(2)
+    desk.until_idle()
+    assert desk.store.asked("settle") == [[("ACK", 1), ("ACK", 2)]]
+    assert clock.now() - started >= settle.HOLD
+
+
+@pytest.mark.parametrize("reason", ["enough of them", "nothing else in hand", "on their way back", "a stop"])
+def test_rows_wait_for_no_company_when_there_is_reason_not_to(make_desk: MakeDesk, reason: str) -> None:
+    """P4, H5: the last rows of a table and those of a stop are written at once, and so are many."""
+    count = settle.ENOUGH + 1
+    desk = claimed(make_desk, count)
+    match reason:
+        case "enough of them":
+            desk.acknowledge(*range(1, count))
+        case "nothing else in hand":
+            desk.acknowledge(*range(1, count + 1))
+        case "on their way back":
+            desk.release(1)
+        case _:
+            desk.acknowledge(1)
+            desk.replica.life = Life.DRAINING
+    desk.step()
+    assert desk.service.settling is not None
