@@ -68,6 +68,7 @@ def test_no_child_outlives_a_kill_in_the_middle_of_spawning(file_site: Site) -> 
         replica.wait()
         group = replica.pid
         eventually(lambda: not any(map(is_alive, family)) and not of_group(group), GONE)  # noqa: B023 - called here
+        assert "Traceback" not in replica.stderr
     assert shared_memory() <= file_site.shared_before
 
 
@@ -110,3 +111,14 @@ def test_only_its_own_attempts_are_spent_when_a_row_dies_with_its_coordinator(si
     assert set(dead) == {1}
     assert "the death of the replica" in dead[1][1]
     assert site.witness.order("k") == [1, 2, 3]
+
+
+def test_rows_that_only_waited_run_although_their_one_attempt_was_counted(site: Site) -> None:
+    """R8: with one attempt in all, rows that were read ahead by a replica that died are not dead letters yet."""
+    site.add(*[{}] * 50, {"do": "sleep", "for": 20, "until": 1}, *[{}] * 20, partition_key="k")
+    replica = site.start("-p", "1", lease=1, max_attempts=1)
+    eventually(lambda: site.witness.runs(51) and site.held() == 21)
+    die(site, replica)
+    site.work_off("-p", "1", lease=1, max_attempts=1)
+    assert set(site.dead()) <= {51}
+    assert all(site.witness.runs(row) == 1 for row in range(52, 72))

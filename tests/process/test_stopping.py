@@ -128,6 +128,21 @@ def handle(body: dict) -> None: ...
 """
 
 
+def test_a_child_that_dies_while_it_drains_spends_its_rows_attempt_and_no_other(site: Site) -> None:
+    """H5, H2: the row goes back with its cause, those behind it untouched; nothing is respawned for it."""
+    site.add(*[{}] * 40, {"do": "beside"}, *[{}] * 10, partition_key="k")
+    replica = site.start("-p", "1", lease=30)
+    eventually(lambda: site.witness.runs(41))
+    replica.family()
+    replica.send(signal.SIGTERM)
+    replica.says("draining")
+    site.open_gate()
+    assert replica.wait() == 0, replica.stderr
+    assert site.attempts() == {41: 1, **dict.fromkeys(range(42, 52), 0)}
+    assert site.held() == 0
+    assert "SIGKILL" in site.one("select last_error from q where id = 41")
+
+
 def test_stopping_ends_the_wait_for_an_empty_table(site: Site) -> None:
     """H5: --until-empty drains on a signal like any other start."""
     site.add({"do": "gate"}, {}, {}, partition_key="k")
@@ -258,6 +273,18 @@ class TestFreshCode:
         eventually(lambda: site.count() == 0)
         assert set(self.versions(site).values()) == {3}
         replica.stop()
+
+    def test_that_hangs_in_its_import_does_not_hold_up_a_stop(self, file_site: Site) -> None:
+        """H5: SIGTERM while a replacement loads."""
+        site = file_site
+        self.write(site, 1)
+        replica = site.start_module("handlers.py", "-p", "2")
+        self.write(site, 2, broken=HANGS_ONCE)
+        replica.send(signal.SIGHUP)
+        eventually(lambda: (site.folder / "hanging").exists())
+        site.add(*[{}] * 10)
+        eventually(lambda: site.count() == 0)
+        replica.stop(10)
 
     def test_is_not_lost_while_the_children_still_start(self, file_site: Site) -> None:
         """H5: a SIGHUP before `ready` replaces the children once they are there."""
