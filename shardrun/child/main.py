@@ -16,7 +16,11 @@ def main() -> None:
     with contextlib.suppress(OSError):  # A pipe has no beginning to go back to.
         os.lseek(descriptor, 0, os.SEEK_SET)
     with open(descriptor, "rb") as file:
-        spec = json.load(file)
+        written = file.read()
+    try:
+        spec = json.loads(written)
+    except ValueError:  # The coordinator died before it had written all of it; nobody is left to be told.
+        os._exit(75)
     sys.path[:] = spec["path"]
     from shardrun.child.loop import live
 
