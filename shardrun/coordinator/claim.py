@@ -41,7 +41,7 @@ def next_claim(replica: Replica) -> float:
 def _send(replica: Replica, service: Service, limit: int, now: float) -> None:
     service.pacing.claiming(limit)
     full, half = service.full(), service.per_lane // 2
-    full_keys = service.keys_of(full)
+    full_keys = service.keys_left_out(full)
 
     def work(connection: Connection) -> list[Claimed]:
         return service.store.claim(connection, limit, full_keys)
@@ -65,30 +65,41 @@ def _took(replica: Replica, service: Service, limit: int, rows: list[Claimed], c
         settle.recount(replica, service, held)
     for held in surplus:
         settle.release(service, held)
-    placed = len(rows) - len(surplus)
-    service.pacing.claimed(limit, placed, len(surplus), clock.now(), replica.jitter())
+    came_on = len(rows) > len(surplus) or service.pass_over(surplus)
+    careful = any(_is_careful(service, held) for held in new)
+    service.pacing.claimed(limit, len(rows) if came_on else 0, careful, clock.now(), replica.jitter())
 
 
 def _route_all(replica: Replica, service: Service, new: list[Held]) -> list[Held]:
     """Put new rows in front of their lanes; returns those that there is no place for now.
 
-    A row of an abandoned lease goes to a free lane or back, so that rows which never ran do not spend attempts by waiting
-    in a replica that dies (R8), and what follows it in its lane goes back with it, to keep the order.
+    A row that wants care goes to a free lane or back, and what follows it in its lane goes back with it, to keep the
+    order.
     """
     if replica.life is not Life.SERVING:
         return new
     surplus: list[Held] = []
     passed_over = set()
     for held in new:
-        lane = route.lane_for(service, held)
+        lane = held.lane = route.lane_for(service, held)
         if _is_spent(service, held):
             settle.end(service, Ended(held, Verb.BURY, reason=_SPENT.format(held.attempt - 1)))
-        elif lane in passed_over or (held.row.expired and not route.has_free_lane(service, lane)):
+        elif lane in passed_over or (_is_careful(service, held) and not route.has_free_lane(service, lane)):
             passed_over.add(lane)
             surplus.append(held)
         else:
             route.put(service, lane, held)
     return surplus
+
+
+def _is_careful(service: Service, held: Held) -> bool:
+    """Tell whether a row must not wait in front of a lane, where the death of this replica would spend its attempt (R8).
+
+    That is a row whose last holder may have died before it began, and one at its last attempt: a row that waited in
+    replica after replica that died would end among the dead letters without having run.
+    """
+    most = service.subscription.max_attempts
+    return held.row.expired or (most is not None and held.attempt >= most)
 
 
 _SPENT = "all {} attempts are spent; the last one ended with the death of the replica that ran it"

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from shardrun.coordinator.child import Child
 
 
+MOST_LEFT_OUT = 64
+"""Keys that a claim leaves out. Larger: a longer list to compare each row with. Smaller: more of what has no room is claimed."""
+
+
 class Lane:
     """An ordered sequence of deliveries inside a child. `waiting` holds rows in front of it, `handed` counts rows in the child.
 
@@ -118,6 +122,9 @@ class Service:
     timed_micros: int = 0
     counts: Counts = field(default_factory=Counts)
     full_lanes: list[Lane] = field(default_factory=list)  # left out by the last claim, which took nothing
+    passed_over: dict[Any, Lane] = field(
+        default_factory=dict
+    )  # keys of rows that went back, and the lanes they wait for
     half_full: int = 0  # rows in a lane that was half full by the measure of that claim
     backlog: Backlog | None = None  # what the table held when it was last asked
     backlog_asked: int = 0  # after how many claims that was
@@ -158,13 +165,27 @@ class Service:
         """Say how many rows a lane may have, running ones included, as the next claim sees it."""
         return 1 if self.pacing.one_by_one else 1 + self.ahead
 
-    def keys_of(self, lanes: list[Lane], most: int = 64) -> list[Any]:
-        """List keys that wait for these lanes: claims leave them out, so that one hot key cannot fill all read-ahead (R16)."""
-        if not lanes:
-            return []
-        wanted = set(lanes)
-        keys = {held.row.lane_key: None for held in self.book if held.lane in wanted and held.row.lane_key is not None}
-        return list(keys)[:most]
+    def keys_left_out(self, full: list[Lane]) -> list[Any]:
+        """List the keys that a claim leaves out, so that one hot key cannot fill all read-ahead (R16).
+
+        Those are the keys in hand whose lanes are full, and those passed over whose lanes are still busy.
+        """
+        self.passed_over = {key: lane for key, lane in self.passed_over.items() if not lane.is_free}
+        keys: dict[Any, Any] = dict(self.passed_over)
+        if full:
+            wanted = set(full)
+            keys.update(
+                (held.row.lane_key, 0) for held in self.book if held.lane in wanted and held.row.lane_key is not None
+            )
+        return list(keys)[:MOST_LEFT_OUT]
+
+    def pass_over(self, rows: list[Held]) -> bool:
+        """Leave the keys of rows that go back out of the next claims; False where that would not change them."""
+        before = len(self.passed_over)
+        if before >= MOST_LEFT_OUT:
+            return False
+        self.passed_over.update((held.row.lane_key, held.lane) for held in rows if held.lane is not None)
+        return len(self.passed_over) > before
 
     def look_for_room(self) -> None:
         """Claim at once when a lane that had no room for the last claim, which took nothing, is half empty by now."""

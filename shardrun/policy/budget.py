@@ -82,7 +82,9 @@ def replicas_problem(one: Budget, replicas: int, limit: int, others: int) -> Usa
     fitting = max(room, 0) // one.total
     way_out = "No replica fits: give each fewer connections (--processes, --pool-size), or raise the server's limit."
     if fitting:
-        way_out = f"Use --replicas {fitting}, fewer connections for each (--processes, --pool-size), or raise its limit."
+        way_out = (
+            f"Use --replicas {fitting}, fewer connections for each (--processes, --pool-size), or raise its limit."
+        )
     noun = "replica" if replicas == 1 else "replicas"
     return UsageProblem(
         f"{replicas} {noun} could open {asked} connections; the server takes {limit} and others use {others} now, so that "

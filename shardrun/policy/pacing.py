@@ -69,7 +69,7 @@ class Pacing:
         return not self.under_way or (not self.drought and self.under_way < self.together)
 
     def limit(self, demand: Demand, spare_connections: int, now: float) -> int:
-        """Say how many rows to claim now, or 0 for none; after an abandoned row was seen, for free lanes only (R8)."""
+        """Say how many rows to claim now, or 0 for none; while rows come that must not wait, for free lanes only (R8)."""
         if not self.may_claim(spare_connections, now):
             return 0
         room = (demand.free if self.one_by_one else demand.room) - self.asked
@@ -83,15 +83,15 @@ class Pacing:
         self.under_way += 1
         self.asked += limit
 
-    def claimed(self, limit: int, taken: int, abandoned: int, now: float, jitter: float) -> None:
-        """Note how many rows a claim took that have a place here, and how many abandoned ones went back for want of one.
+    def claimed(self, limit: int, taken: int, careful: bool, now: float, jitter: float) -> None:
+        """Note how many rows a claim took that have a place here; `careful` tells that some of them must not wait (R8).
 
         `jitter` in [-1, 1] spreads the waits of replicas by a tenth of the poll interval.
         """
         self.under_way -= 1
         self.asked -= limit
         self.claims += 1
-        self.one_by_one = abandoned > 0
+        self.one_by_one = careful
         self.drought = taken == 0
         if self.drought:
             self.not_before = now + self.poll * (1 + jitter / 10)

@@ -205,6 +205,36 @@ def test_rows_of_an_expired_lease_go_to_free_lanes_and_the_surplus_goes_back_unc
     assert desk.store.asked("claim")[1] == (1, []), "asks for free lanes only"
 
 
+def test_a_row_at_its_last_attempt_never_waits_in_front_of_a_lane(make_desk: MakeDesk) -> None:
+    """R8: else replicas that die again and again would spend all attempts of a row that never ran."""
+    desk = make_desk(lanes=(2,), max_attempts=2, dead_letter="q_dead")
+    desk.service.average = MILLISECOND
+    desk.place.fill(6, payload="{}", attempt=1)  # read ahead by a replica that died, then given back by another
+    desk.claim()
+    assert desk.hand.ids() == [1, 2]
+    assert desk.rows("id, attempt") == [(1, 2), (2, 2), (3, 1), (4, 1), (5, 1), (6, 1)]
+
+
+def test_a_careful_row_of_a_busy_lane_holds_up_no_other_lane(make_desk: MakeDesk) -> None:
+    """R8, R16: its key is left out until its lane is free, and then it comes at once."""
+    desk = make_desk(lanes=(2,), workers_by_key=2)
+    first, second = keys(2)
+    abandoned(desk, 2, partition_key=first)
+    desk.claim()
+    desk.place.fill(1, payload="{}", partition_key=second)
+    desk.claims = True
+    desk.until(lambda: 3 in all_ids(desk))
+    assert all_ids(desk) == [1, 3]
+    desk.hand.report(1)
+    desk.until(lambda: 2 in all_ids(desk))
+
+
+def all_ids(desk: Desk) -> list[Any]:
+    """Name the rows that were handed over since the beginning."""
+    desk.hand.read()
+    return [frame[2] for frame in desk.hand.rows]
+
+
 def test_what_follows_an_abandoned_row_in_its_lane_goes_back_with_it(make_desk: MakeDesk) -> None:
     """R8, D1: the order within a key holds, and other lanes go on."""
     desk = make_desk(lanes=(2,), workers_by_key=2)

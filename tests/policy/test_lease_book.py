@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from shardrun.policy.leases import Held, Hold, LeaseBook, Stage
 
@@ -100,7 +100,9 @@ class Replica:
             for held in self.book.take(rows, sent)[0]:
                 assert held.id not in self.running, "delivered while it runs here"
 
-        return Statement(lambda: rows.extend(self.table.claim(limit, self)), answer, lambda _executed: self.lost_connection())
+        return Statement(
+            lambda: rows.extend(self.table.claim(limit, self)), answer, lambda _executed: self.lost_connection()
+        )
 
     def extend(self, everything: bool) -> Statement | None:
         rows = self.book.extendable(self.table.now, everything)
@@ -284,11 +286,11 @@ class LeaseBookMachine(RuleBasedStateMachine):
         self.world.at_last_everything_is_acked()
 
 
-LeaseBookMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
-
-
-class TestNoInterleavingYieldsTwoOwnersOrALostRow(LeaseBookMachine.TestCase):
+def test_no_interleaving_of_the_lease_book_yields_two_owners_or_a_lost_row() -> None:
     """B2, R1, R2: claims, extensions, settlements, give-backs, deaths and outages in any order."""
+    run_state_machine_as_test(
+        LeaseBookMachine, settings=settings(max_examples=20, stateful_step_count=30, deadline=None, database=None)
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))

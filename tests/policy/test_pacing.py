@@ -23,7 +23,7 @@ def flowing(together: int = 2) -> Pacing:
     """Make the pacing of a subscription whose last claim took rows."""
     fresh = pacing(together)
     fresh.claiming(1)
-    fresh.claimed(1, taken=1, abandoned=0, now=0.0, jitter=0.0)
+    fresh.claimed(1, taken=1, careful=False, now=0.0, jitter=0.0)
     return fresh
 
 
@@ -59,7 +59,7 @@ def test_claims_never_ask_for_more_than_the_room(together: int, story: list[Answ
         if sent and answers:
             asked = sent.pop(0)
             placed = min(asked, taken)
-            paces.claimed(asked, placed, min(asked - placed, abandoned), now, 0.0)
+            paces.claimed(asked, placed, bool(min(asked - placed, abandoned)), now, 0.0)
         assert (paces.asked, paces.under_way) == (sum(sent), len(sent))
 
 
@@ -95,7 +95,7 @@ def test_claims_that_must_run_in_turn_do() -> None:
     paces, demand = flowing(together=1), Demand(room=1000, capacity=1000, free=4)
     paces.claiming(paces.limit(demand, 3, 0.0))
     assert paces.limit(demand, 3, 0.0) == 0
-    paces.claimed(LARGEST_CLAIM, taken=LARGEST_CLAIM, abandoned=0, now=0.0, jitter=0.0)
+    paces.claimed(LARGEST_CLAIM, taken=LARGEST_CLAIM, careful=False, now=0.0, jitter=0.0)
     assert paces.limit(demand, 3, 0.0) == LARGEST_CLAIM
 
 
@@ -110,7 +110,7 @@ def test_an_empty_table_sees_one_claim_per_poll_interval(jitter: float, together
             claims.append(now)
             paces.claiming(limit)
             assert paces.limit(demand, 3, now) == 0
-            paces.claimed(limit, taken=0, abandoned=0, now=now, jitter=jitter)
+            paces.claimed(limit, taken=0, careful=False, now=now, jitter=jitter)
         now += step
     waits = [after - before for before, after in pairwise(claims)]
     wait = POLL * (1 + jitter / 10)
@@ -124,7 +124,7 @@ def test_replicas_that_start_together_do_not_wake_together() -> None:
     def next_claim(jitter: float) -> float:
         paces = pacing()
         paces.claiming(1)
-        paces.claimed(1, taken=0, abandoned=0, now=50.0, jitter=jitter)
+        paces.claimed(1, taken=0, careful=False, now=50.0, jitter=jitter)
         return paces.not_before
 
     assert [next_claim(jitter) for jitter in (-1.0, 0.0, 1.0)] == pytest.approx([50.9, 51.0, 51.1])
@@ -134,11 +134,11 @@ def test_a_row_after_a_drought_lets_claims_run_at_once_again() -> None:
     """C3: one at a time until a claim takes a row; then as many as there are connections for."""
     paces, demand = pacing(together=2), Demand(room=1000, capacity=1000, free=4)
     paces.claiming(LARGEST_CLAIM)
-    paces.claimed(LARGEST_CLAIM, taken=0, abandoned=0, now=0.0, jitter=0.0)
+    paces.claimed(LARGEST_CLAIM, taken=0, careful=False, now=0.0, jitter=0.0)
     assert paces.limit(demand, 3, 0.99) == 0
     paces.claiming(paces.limit(demand, 3, 1.0))
     assert paces.limit(demand, 3, 1.0) == 0
-    paces.claimed(LARGEST_CLAIM, taken=1, abandoned=0, now=1.0, jitter=0.0)
+    paces.claimed(LARGEST_CLAIM, taken=1, careful=False, now=1.0, jitter=0.0)
     for _ in range(2):
         limit = paces.limit(demand, 3, 1.0)
         assert limit == LARGEST_CLAIM
@@ -150,7 +150,7 @@ def test_a_wake_ends_the_wait_and_never_makes_it_longer() -> None:
     """C3: a row that falls due before the next poll is claimed when it does."""
     paces, demand = pacing(), Demand(room=1, capacity=1, free=1)
     paces.claiming(1)
-    paces.claimed(1, taken=0, abandoned=0, now=0.0, jitter=0.0)
+    paces.claimed(1, taken=0, careful=False, now=0.0, jitter=0.0)
     paces.wake(5.0)
     assert paces.not_before == POLL
     paces.wake(0.2)
@@ -170,10 +170,10 @@ def test_after_an_abandoned_row_went_back_claims_ask_for_free_lanes_only() -> No
     """R8: until a claim sees no more of them."""
     paces, demand = pacing(), Demand(room=100, capacity=100, free=2)
     paces.claiming(50)
-    paces.claimed(50, taken=2, abandoned=48, now=0.0, jitter=0.0)
+    paces.claimed(50, taken=2, careful=True, now=0.0, jitter=0.0)
     assert paces.limit(demand, 1, 0.0) == 2
     paces.claiming(2)
-    paces.claimed(2, taken=2, abandoned=0, now=0.0, jitter=0.0)
+    paces.claimed(2, taken=2, careful=False, now=0.0, jitter=0.0)
     assert paces.limit(demand, 1, 0.0) == 100
 
 
@@ -181,7 +181,7 @@ def test_abandoned_rows_of_busy_lanes_make_no_busy_loop() -> None:
     """C3, R8: a claim whose rows all went back waits for the poll interval as an empty one does."""
     paces, demand = pacing(), Demand(room=100, capacity=100, free=2)
     paces.claiming(2)
-    paces.claimed(2, taken=0, abandoned=2, now=0.0, jitter=0.0)
+    paces.claimed(2, taken=0, careful=True, now=0.0, jitter=0.0)
     assert (paces.limit(demand, 1, 0.9), paces.limit(demand, 1, 1.1)) == (0, 2)
 
 
