@@ -24,6 +24,9 @@ again when the coordinator dies."""
 MOST = 1000
 """Rows per statement. Larger: cheaper per row. Smaller: less work to repeat when one of them is refused."""
 
+RECOUNT_AGAIN = 0.2
+"""Seconds until a count that could not be written is tried again; it changes nothing while another holds the row."""
+
 AGAIN = 0.02
 """Seconds until a settlement that met a conflict is repeated."""
 
@@ -78,6 +81,8 @@ def recount(replica: Replica, service: Service, held: Held) -> None:
     def done(result: set[Any] | ShardrunError) -> None:
         if isinstance(result, ConnectionLost | DatabaseUnreachable):
             replica.connection_lost(result)
+        if isinstance(result, ConnectionLost | DatabaseUnreachable | Conflict) and held.id in service.book:
+            replica.later(RECOUNT_AGAIN, lambda: recount(replica, service, held))
 
     replica.threads.submit(lambda connection: service.store.settle(connection, [settlement]), done, urgent=True)
 

@@ -10,8 +10,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from shardrun.coordinator import clock
 from shardrun.db.store import Connection, Database
 from shardrun.errors import ConnectionLost, ShardrunError
+
+FAREWELL = 5.0
+"""Seconds that statements under way have when a replica ends. Larger: a database that hangs holds up the exit for longer."""
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -61,12 +65,16 @@ class DatabaseThreads:
         self._suspicion += 1
 
     def close(self) -> None:
-        """End the threads when what was submitted is done, and close their connections."""
+        """End the threads when what was submitted is done, and close their connections.
+
+        A thread that a database keeps waiting for longer than `FAREWELL` is left to end with the process.
+        """
         with self._wanted:
             self._closing = True
             self._wanted.notify_all()
+        deadline = clock.now() + FAREWELL
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - clock.now()))
 
     def _serve(self) -> None:
         connection: Connection | None = None
