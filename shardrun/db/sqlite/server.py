@@ -159,7 +159,7 @@ class Sqlite:
             raise Problems(found)
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
-        return SqliteStore(layout, where, own)
+        return SqliteStore(layout, where, own, queue.name)
 
     def warnings(self, connection: sqlite3.Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""

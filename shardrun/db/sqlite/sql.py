@@ -11,6 +11,7 @@ Lists of ids have a few fixed lengths, filled up with NULL, so that few statemen
 
 from __future__ import annotations
 
+from shardrun.db.sqlite import times
 from shardrun.db.statement import Statement
 from shardrun.db.table import Column, Layout, Table
 
@@ -44,9 +45,11 @@ def table_name(table: Table) -> str:
 def candidates(layout: Layout, full_keys: int) -> Statement:
     """Read free rows in claim order; the claim writes a lease on them before anyone else can write."""
     held = quote(layout.roles["locked_until"].name)
-    conditions = [*unfinished_rows(layout), f"({held} is null or {held} <= {NOW})"]
-    if due := layout.column("retry_after"):
-        conditions.insert(-1, f"({quote(due.name)} is null or {quote(due.name)} <= {NOW})")
+    due = layout.column("retry_after")
+    conditions = [*unfinished_rows(layout), *([times.passed(quote(due.name), NOW)] if due else [])]
+    spelt = " and ".join(times.sorts(quote(column.name), role) for role, column in times.columns_of(layout).items())
+    # In one term, since SQLite would look at the spelling of every row whose due time is in the index, held ones too.
+    conditions.append(f"case when {times.passed(held, NOW)}\n        then {spelt} end")
     if full_keys:
         key = lane_key(layout.roles["partition_key"])
         conditions.append(f"({key} in ({_places(full_keys)})) is not 1")
@@ -180,12 +183,14 @@ def backlog(layout: Layout) -> Statement:
         where = " and ".join([*mine, *conditions])
         return f"select 1 from {table}{' where ' + where if where else ''}"
 
+    held = quote(layout.roles["locked_until"].name)
+    spelt = times.sorts(held, "locked_until")  # what is not, no claim takes: it is not waited for
     if due is None:
-        return Statement(f"select exists ({rows()}),\n       0", group_parameter(layout))
+        return Statement(f"select exists ({rows(spelt)}),\n       0", group_parameter(layout))
     at = quote(due.name)
     text = f"""\
-select exists ({rows(f"{at} is null")})
-       or exists ({rows(f"{at} <= {NOW}")}),
+select exists ({rows(f"{at} is null", spelt)})
+       or exists ({rows(f"{at} <= {NOW}", times.in_order(at), spelt)}),
        (select count(*) from ({rows(f"{at} > {NOW}")} limit {LATER_LIMIT}))"""
     return Statement(text, group_parameter(layout))
 
@@ -195,6 +200,19 @@ def awaited(layout: Layout, length: int) -> Statement:
     where = _all([*unfinished_rows(layout), f"{quote(layout.roles['id'].name)} in ({_places(length)})"])
     text = f"select exists (select 1 from {table_name(layout.table)}\n where {where})"
     return Statement(text, (*group_parameter(layout), *_many("id", length)))
+
+
+def misspelt(layout: Layout) -> Statement:
+    """Read rows that no claim takes, because a time of theirs cannot be compared with now: which, and how it is written."""
+    columns = [(role, quote(column.name)) for role, column in times.columns_of(layout).items()]
+    at_fault = [f"iif({times.sorts(column, role)}, null, quote({column}))" for role, column in columns]
+    all_spelt = " and ".join(times.sorts(column, role) for role, column in columns)
+    text = f"""\
+select {_list([quote(layout.roles["id"].name), *at_fault], 7)}
+  from {table_name(layout.table)}
+ where {_all([*unfinished_rows(layout), f"not ({all_spelt})"])}
+ limit {times.NAMED_AT_ONCE}"""
+    return Statement(text, group_parameter(layout))
 
 
 def _handed_out(layout: Layout) -> list[str]:
@@ -275,8 +293,7 @@ def _given_back(layout: Layout) -> list[str]:
 
 def _copy(layout: Layout, dead: Table) -> Statement:
     lock = layout.roles["locked_until"].name
-    aged = f"strftime({FORMAT}, {quote(lock)}, '-{AGED}')"
-    special = {lock: "null" if lock not in dead.columns or dead.columns[lock].nullable else aged}
+    special = {lock: f"strftime({FORMAT}, {quote(lock)}, '-{AGED}')"}  # free, and its tokens go on to grow when put back
     if error := layout.column("last_error"):
         special[error.name] = f"coalesce(:reason, {quote(error.name)})"
     text = f"""\

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 
 from shardrun.db.settling import in_effect, in_order, not_among, share, share_acked, storable
-from shardrun.db.sqlite import driver, sql
+from shardrun.db.sqlite import driver, sql, times
 from shardrun.db.sqlite.fetch import Fetch
 from shardrun.db.sqlite.lists import Sized, parsed
 from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Extension, Settlement, Token, Verb
 from shardrun.db.table import Layout, payload_kind
 from shardrun.errors import DeclarationProblem, StatementFailed
 
+LOOK_SECONDS = 60.0
+"""How often a claim that came back short looks for times that cannot be compared. Smaller: more reading of rows that wait."""
+
+log = logging.getLogger("shardrun")
+
 
 class SqliteStore:
-    """The statements of one subscription, built once; holds no state of its own."""
+    """The statements of one subscription, built once; remembers which misspelt times it has named."""
 
-    def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None) -> None:
+    def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
         self.layout = layout
+        self._name = name
         self._fetch = fetch
         self._where = where
         keyed = layout.by_key and "partition_key" in layout.roles
@@ -43,6 +51,9 @@ class SqliteStore:
         self._awaited = Sized(layout, sql.awaited)
         self._group = [layout.group] if layout.group is not None and "group" in layout.roles else []
         self._columns = list(layout.table.columns)
+        self._misspelt = sql.misspelt(layout)
+        self._named: set[tuple[Any, ...]] = set()
+        self._look_at = 0.0
         self._json = [name for name, column in layout.table.columns.items() if column.kind == "json"]
 
     @property
@@ -55,7 +66,14 @@ class SqliteStore:
         sized = [self._claim, self._extend, self._still_held, *self._shared.values(), self._look, self._awaited]
         statements = [one.shortest for one in [*sized, *([self._others] if self._others else [])]]
         statements += [self._fetch.sized.shortest] if self._fetch else []
-        singles = [self._candidates, self._lease_end, *self._alone.values(), self._remove, self._backlog]
+        singles = [
+            self._candidates,
+            self._lease_end,
+            *self._alone.values(),
+            self._remove,
+            self._backlog,
+            self._misspelt,
+        ]
         statements += [one for one in singles if one is not None]
         try:
             with driver.naming_errors(connection):
@@ -77,11 +95,23 @@ class SqliteStore:
             for claim, ids in self._claim.pieces([row[0] for row in rows]):
                 written.update((key, (token, count)) for key, token, count in connection.execute(claim, ids))
             bodies = self._fetch.bodies(connection, list(written)) if self._fetch else None
+        if len(rows) < limit and monotonic() >= self._look_at:
+            self.name_misspelt(connection)
         if bodies is not None:
             rows = [(*row[:6], bodies[row[0]]) for row in rows if row[0] in written]
         if self.layout.row_mode:
             return [self._row(row, *written[row[0]]) for row in rows if row[0] in written]
         return [Claimed._make((row[0], *written[row[0]], row[1] == 1, *row[2:7])) for row in rows if row[0] in written]
+
+    def name_misspelt(self, connection: sqlite3.Connection) -> None:
+        """Log the rows that no claim takes, because a time of theirs cannot be compared with now; each once."""
+        with driver.naming_errors(connection):
+            found = connection.execute(self._misspelt.text, self._group).fetchall()
+        for row in found:
+            if row not in self._named:
+                log.error("%s", times.complaint(self._name, self.layout, row))
+        self._named = set(found)
+        self._look_at = monotonic() + LOOK_SECONDS
 
     def lease_end(self, connection: sqlite3.Connection) -> Token:
         """Read the database's clock, plus the lease."""

@@ -133,7 +133,7 @@ with gone as (
 )
 insert into "dead" ("User Id", "pay%%load", "headers", "group", "a""b", "priority", "%%(id)s", "attempt", "locked_until", "last_error")
 overriding system value
-select gone."User Id", gone."pay%%load", gone."headers", gone."group", gone."a""b", gone."priority", gone."%%(id)s", gone."attempt", null, coalesce(%(reason)s::text, gone."last_error")
+select gone."User Id", gone."pay%%load", gone."headers", gone."group", gone."a""b", gone."priority", gone."%%(id)s", gone."attempt", gone."locked_until" - interval '365000 days', coalesce(%(reason)s::text, gone."last_error")
   from gone;
 
 -- release (ids, token, attempt)

@@ -131,7 +131,7 @@ with gone as (
 )
 insert into "app"."dead" ("id", "payload", "headers", "group", "partition_key", "priority", "retry_after", "attempt", "locked_until", "last_error")
 overriding system value
-select gone."id", gone."payload", gone."headers", gone."group", gone."partition_key", gone."priority", gone."retry_after", gone."attempt", null, coalesce(%(reason)s::text, gone."last_error")
+select gone."id", gone."payload", gone."headers", gone."group", gone."partition_key", gone."priority", gone."retry_after", gone."attempt", gone."locked_until" - interval '365000 days', coalesce(%(reason)s::text, gone."last_error")
   from gone;
 
 -- release (ids, token, attempt)

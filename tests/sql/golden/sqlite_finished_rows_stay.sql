@@ -9,7 +9,8 @@ select "id",
   from "app"."jobs"
  where "processed_at" is null
    and ("retry_after" is null or "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
-   and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+   and case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        then ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
  order by "retry_after", "id"
  limit ?;
 
@@ -93,8 +94,8 @@ select "id", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days')
  where "id" in (?, ?);
 
 -- backlog ()
-select exists (select 1 from "app"."jobs" where "processed_at" is null and "retry_after" is null)
-       or exists (select 1 from "app"."jobs" where "processed_at" is null and "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now')),
+select exists (select 1 from "app"."jobs" where "processed_at" is null and "retry_after" is null and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))))
+       or exists (select 1 from "app"."jobs" where "processed_at" is null and "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now') and ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))),
        (select count(*) from (select 1 from "app"."jobs" where "processed_at" is null and "retry_after" > strftime('%Y-%m-%d %H:%M:%f', 'now') limit 100000));
 
 -- awaited (id x 2)

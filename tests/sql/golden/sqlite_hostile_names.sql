@@ -9,7 +9,8 @@ select "User Id",
   from "My Schema"."or""der %s"
  where "group" = ?1
    and ("%(id)s" is null or "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
-   and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+   and case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        then ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
  order by "priority", "%(id)s", "User Id"
  limit ?;
 
@@ -24,7 +25,8 @@ select "User Id",
   from "My Schema"."or""der %s"
  where "group" = ?1
    and ("%(id)s" is null or "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
-   and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+   and case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        then ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
    and (case typeof("a""b") when 'text' then "a""b" when 'real' then iif("a""b" = cast("a""b" as integer), cast("a""b" as integer), "a""b") else "a""b" end in (?, ?)) is not 1
  order by "priority", "%(id)s", "User Id"
  limit ?;
@@ -77,7 +79,7 @@ update "My Schema"."or""der %s"
 
 -- bury (id, token, reason)
 insert into "dead" ("User Id", "pay%load", "headers", "group", "a""b", "priority", "%(id)s", "attempt", "locked_until", "last_error")
-select "User Id", "pay%load", "headers", "group", "a""b", "priority", "%(id)s", "attempt", null, coalesce(:reason, "last_error")
+select "User Id", "pay%load", "headers", "group", "a""b", "priority", "%(id)s", "attempt", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '-365000 days'), coalesce(:reason, "last_error")
   from "My Schema"."or""der %s"
  where "User Id" = :id
    and "locked_until" = :token;
@@ -108,8 +110,8 @@ select "User Id", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days')
  where "User Id" in (?, ?);
 
 -- backlog (group)
-select exists (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" is null)
-       or exists (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now')),
+select exists (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" is null and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))))
+       or exists (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now') and ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))),
        (select count(*) from (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" > strftime('%Y-%m-%d %H:%M:%f', 'now') limit 100000));
 
 -- awaited (group, id x 2)

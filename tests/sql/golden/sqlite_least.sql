@@ -9,7 +9,8 @@ select "id",
        "id",
        "locked_until"
   from "app"."jobs"
- where ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+ where case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        then ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
  order by "id"
  limit ?;
 
@@ -72,7 +73,7 @@ select "id", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days')
  where "id" in (?, ?);
 
 -- backlog ()
-select exists (select 1 from "app"."jobs"),
+select exists (select 1 from "app"."jobs" where ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))),
        0;
 
 -- awaited (id x 2)

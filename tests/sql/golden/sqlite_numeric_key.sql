@@ -10,7 +10,8 @@ select "id",
        "locked_until",
        "partition_key"
   from "app"."jobs"
- where ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+ where case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        then ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
  order by "id"
  limit ?;
 
@@ -26,7 +27,8 @@ select "id",
        "locked_until",
        "partition_key"
   from "app"."jobs"
- where ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+ where case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        then ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
    and (case typeof("partition_key") when 'text' then "partition_key" when 'real' then iif("partition_key" = cast("partition_key" as integer), cast("partition_key" as integer), "partition_key") else "partition_key" end in (?, ?)) is not 1
  order by "id"
  limit ?;
@@ -90,7 +92,7 @@ select "id", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days')
  where "id" in (?, ?);
 
 -- backlog ()
-select exists (select 1 from "app"."jobs"),
+select exists (select 1 from "app"."jobs" where ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))),
        0;
 
 -- awaited (id x 2)

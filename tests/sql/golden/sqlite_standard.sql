@@ -8,7 +8,8 @@ select "id",
        cast("payload" as text)
   from "app"."jobs"
  where ("retry_after" is null or "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
-   and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+   and case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        then ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
  order by "priority", "retry_after", "id"
  limit ?;
 
@@ -22,7 +23,8 @@ select "id",
        cast("payload" as text)
   from "app"."jobs"
  where ("retry_after" is null or "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
-   and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+   and case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        then ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
    and (case typeof("partition_key") when 'text' then "partition_key" when 'real' then iif("partition_key" = cast("partition_key" as integer), cast("partition_key" as integer), "partition_key") else "partition_key" end in (?, ?)) is not 1
  order by "priority", "retry_after", "id"
  limit ?;
@@ -75,7 +77,7 @@ update "app"."jobs"
 
 -- bury (id, token, reason)
 insert into "app"."dead" ("id", "payload", "headers", "group", "partition_key", "priority", "retry_after", "attempt", "locked_until", "last_error")
-select "id", "payload", "headers", "group", "partition_key", "priority", "retry_after", "attempt", null, coalesce(:reason, "last_error")
+select "id", "payload", "headers", "group", "partition_key", "priority", "retry_after", "attempt", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '-365000 days'), coalesce(:reason, "last_error")
   from "app"."jobs"
  where "id" = :id
    and "locked_until" = :token;
@@ -106,8 +108,8 @@ select "id", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days')
  where "id" in (?, ?);
 
 -- backlog ()
-select exists (select 1 from "app"."jobs" where "retry_after" is null)
-       or exists (select 1 from "app"."jobs" where "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now')),
+select exists (select 1 from "app"."jobs" where "retry_after" is null and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))))
+       or exists (select 1 from "app"."jobs" where "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now') and ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))),
        (select count(*) from (select 1 from "app"."jobs" where "retry_after" > strftime('%Y-%m-%d %H:%M:%f', 'now') limit 100000));
 
 -- awaited (id x 2)

@@ -1,0 +1,7 @@
+"""The databases that hostile tables are tried on."""
+
+from __future__ import annotations
+
+from tests.store.conftest import open_place, place, shared_dsn
+
+__all__ = ["open_place", "place", "shared_dsn"]
