@@ -63,7 +63,10 @@ def dead() -> None:
 @dead.command("list")
 @options(QUEUE, ERROR, DSN, CONFIG)
 def list_(queue: str, error: str | None, **flags: Any) -> None:
-    """List dead letters by error, the most frequent first; times are UTC."""
+    """List dead letters by error.
+
+    The most frequent first. Times are UTC, and are those at which the rows were last due.
+    """
     declared = one_queue(queue, "dead list")
     with operate.homes(settings_of({**flags, "handlers": (queue,)}), declared) as homes:
         for home in homes:

@@ -52,7 +52,7 @@ def status(found: Status, width: int | None) -> list[str]:
         lines.append("connections  -")
     else:
         limit, in_use, ours, _ = found.sessions
-        lines.append(f"connections  {len(ours)} of the server's {limit} are shardrun's, {in_use} are in use")
+        lines.append(f"connections  {len(ours)} of the server's {limit} are shardrun's, {in_use} in use in all")
     lines += [
         f"{each.queue}: no index serves the claim, so that only {LOOKED:,} rows at one end of {each.table} were looked at; "
         f"shardrun check prints the index"

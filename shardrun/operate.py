@@ -52,7 +52,7 @@ class Plan:
     @property
     def others(self) -> int | None:
         """Count the connections that are in use on the server by others than shardrun."""
-        return self.sessions and self.sessions.in_use - len(self.sessions.ours) - 1
+        return self.sessions and self.sessions.in_use - len(self.sessions.ours)
 
     @property
     def left(self) -> int | None:

@@ -48,7 +48,7 @@ class Counts:
 
 
 class Sessions(NamedTuple):
-    """A server's connections: its limit, how many are in use, and the names of shardrun's own but for this one.
+    """A server's connections but for this one: its limit, how many are in use, and the names of shardrun's own.
 
     `here` are those of them that are in this database.
     """

@@ -7,15 +7,16 @@ from tests.store.place import Holder, Place, usual
 
 
 def test_a_row_moves_to_the_other_table_with_all_its_columns(place: Place) -> None:
-    """E3: payload, key and attempt as they were, the lease empty, the reason in `last_error`."""
+    """E3: payload, key and attempt as they were, free, its last token kept in the past (R1), the reason in `last_error`."""
     place.create_usual(extra="text")
     place.fill(1, payload='{"a": 1}', partition_key="k", priority=7, attempt=2, extra="kept")
     holder = Holder(place, usual(), dead_letter="q_dead", max_attempts=3)
     (row,) = holder.claim()
     assert holder.one(Verb.BURY, row, reason="ValueError: no")
     assert place.run("select * from q") == []
-    columns = "id, partition_key, priority, attempt, locked_until, last_error, extra"
-    assert place.run(f"select {columns} from q_dead") == [(1, "k", 7, 3, None, "ValueError: no", "kept")]
+    columns = "id, partition_key, priority, attempt, last_error, extra"
+    assert place.run(f"select {columns} from q_dead") == [(1, "k", 7, 3, "ValueError: no", "kept")]
+    assert place.run("select 1 from q_dead where locked_until < '1900-01-01'") == [(1,)]
     text = "payload::text" if place.dialect == "postgres" else "payload"
     assert place.run(f"select {text} from q_dead") == [('{"a": 1}',)]
 

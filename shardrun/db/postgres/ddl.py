@@ -95,7 +95,7 @@ def _dotted(parts: Sequence[str]) -> str:
 
 
 def _dead_columns(queue: Queue[Any], table: Table) -> dict[str, str]:
-    """Copy a table's columns for dead letters: any value that the row had fits, and its lease is empty."""
+    """Copy a table's columns for dead letters: any value that the row had fits."""
     lock, columns = queue.locked_until, {}
     for name, column in table.columns.items():
         if not column.generated:

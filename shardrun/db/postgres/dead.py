@@ -1,7 +1,8 @@
 """Write the statements for dead letters on PostgreSQL, text only: in a table of their own, or in a group of the queue's.
 
-A row that goes back gets, in the place of its lease, the last token that it can ever have had, moved AGED into the past:
-clock plus lease, for no token of it was written later. It reads as free, and its next token is greater (R1).
+A row that goes back keeps its last token, which its burial moved AGED into the past: it reads as free, and its next
+token is greater (R1). Where none is known (the row was put there by hand), clock plus lease takes its place: none that the
+row can have had is later.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from shardrun.db.postgres.parts import (
     interval,
     lane_key,
     listing,
+    nulls,
     quote,
     table_name,
     type_of,
@@ -35,12 +37,11 @@ def failures(layout: Layout, looked: int = LOOKED) -> Statement:
     least = f"min(id){'' if key.kind in ('int', 'text') else '::text'}"
     chosen = [f"{first_line} as error", f"{_date(due)} as due"]
     chosen.append(f"{_key(layout)}{'' if key.kind in ('int', 'text') else '::text'} as id")
-    order = f"\n         order by {_key(layout)} desc" if layout.dead is not None and key.name in home.unique else ""
     text = f"""\
 select error, count(*), min(due), max(due), {least}, count(*) over (), (sum(count(*)) over ())::bigint
   from (select {listing(chosen, 15)}
           from {table_name(home)} as d
-         where {conjunction([*_dead_rows(layout), *_of_error(layout)], 8)}{order}
+         where {conjunction([*_dead_rows(layout), *_of_error(layout)], 8)}{_order(layout, 9)}
          limit {looked}) as rows
  group by error
  order by count(*) desc, error
@@ -54,7 +55,7 @@ def choose(layout: Layout, named: bool) -> Statement:
     text = f"""\
 select {identity(_key(layout), layout)}
   from {table_name(_home(layout))} as d
- where {conjunction(conditions, 1)}
+ where {conjunction(conditions, 1)}{"" if named else _order(layout, 1)}
  limit %(limit)s"""
     return Statement(text, (*(("ids",) if named else ()), *_place(layout), *_error(layout), "limit"))
 
@@ -97,7 +98,7 @@ def _back_to_table(layout: Layout, dead: Table) -> Statement:
     if lock := layout.column("locked_until"):
         last = f"({clock_of(lock)} + {interval(layout.lease)} - {AGED})::{type_of(lock)}"
         aged = f"case when c.{quote(lock.name)} < {AGED_BEFORE} then c.{quote(lock.name)} end"
-        special[lock.name] = f"greatest({last}, {aged})" if lock.name in dead.columns else last
+        special[lock.name] = f"coalesce({aged}, {last})" if lock.name in dead.columns else last
         names += [] if lock.name in names else [lock.name]
     key = quote(layout.roles["id"].name)
     text = f"""\
@@ -151,6 +152,17 @@ def _home(layout: Layout) -> Table:
 
 def _key(layout: Layout) -> str:
     return f"d.{quote(layout.roles['id'].name)}"
+
+
+def _order(layout: Layout, indent: int) -> str:
+    """Write the order in which an index has dead letters: the newest first, or as the group's claim would."""
+    if layout.dead is None:
+        names = [f"d.{quote(layout.roles[role].name)}{nulls(role)}" for role in layout.order]
+    elif layout.roles["id"].name in layout.dead.unique:
+        names = [f"{_key(layout)} desc"]
+    else:
+        return ""
+    return f"\n{' ' * indent}order by {', '.join(names)}"
 
 
 def _ids(layout: Layout) -> str:

@@ -239,9 +239,8 @@ class Postgres:
 
     def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
         """Read the server's own limit of connections, without those kept for superusers, and how many are in use."""
-        with driver.naming_errors(connection):
-            limit, used = connection.execute(sql.CONNECTION_LIMIT).fetchall()[0]
-        return int(limit), int(used)
+        found = operate.sessions(connection)
+        return found.limit, found.in_use
 
     def counts(self, connection: Connection, subscription: Subscription) -> Counts:
         """Count what a queue holds for a subscription; raises `Problems` where the table does not fit."""

@@ -226,14 +226,12 @@ def _give_back(layout: Layout, counted: bool) -> Statement:
 
 
 def _bury_in_table(layout: Layout, dead: Table) -> Statement:
-    special = {layout.roles["locked_until"].name: "null"}
+    lock = layout.roles["locked_until"].name
+    special = {lock: f"gone.{quote(lock)} - {AGED}"}  # free, and its tokens go on to grow when it is put back
     parameters: tuple[str, ...] = ()
     if error := layout.column("last_error"):
         special[error.name] = f"coalesce({reason_text(error)}, gone.{quote(error.name)})"
         parameters = ("reason",)
-    lock = dead.columns.get(layout.roles["locked_until"].name)
-    if lock is not None and not lock.nullable:
-        special[lock.name] = f"gone.{quote(lock.name)} - {AGED}"
     text = f"""\
 with gone as (
   delete from {table_name(layout.table)} as t
@@ -254,7 +252,3 @@ select pid, pg_terminate_backend(pid)
    and application_name = %s
    and backend_type = 'client backend'"""
 """End sessions by number, where they still bear the name of the part that opened them."""
-
-CONNECTION_LIMIT = """\
-select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
-       (select count(*) from pg_stat_activity where backend_type = 'client backend')"""

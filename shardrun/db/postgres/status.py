@@ -3,6 +3,9 @@
 Along the claim's index the due rows of one priority lie side by side. So the counts step from one priority to the next
 (each step is one look into the index), and read a bounded stretch of each. Where no index serves the claim, they look at
 a bounded number of rows at one end of the table instead.
+
+Every bounded read names the claim's order: the server must then go by its index. Left to choose, it may hope to meet enough
+rows on another path, and read the whole table where there are few.
 """
 
 from __future__ import annotations
@@ -80,7 +83,9 @@ def dead(layout: Layout, indexed: bool, looked: int = LOOKED, most: int = MOST) 
     mine = [f"c.{quote(processed.name)} is null"] if processed else []
     mine.append(f"c.{quote(group.name)} = %(dead_group)s")
     if indexed:
-        text = _counted(f"select from {table} as c where {_and(*mine)} limit {most + 1}", most + 1)
+        text = _counted(
+            f"select from {table} as c where {_and(*mine)} order by {claim_order(layout)} limit {most + 1}", most + 1
+        )
     else:
         end = f" order by {quote(layout.roles['id'].name)}{' desc' if processed else ''}"
         text = _window(table, end, mine, looked)
@@ -100,19 +105,28 @@ select count(*), count(*) filter (where held), 0, count(*) = {looked}, false, nu
 
 
 def _priorities(layout: Layout) -> str:
-    """Write each priority once, in order, by jumps along the index."""
-    priority = layout.column("priority")
+    """Write each priority once, in order, by jumps along the index.
+
+    A group is given as a range: of an equal value the server knows that it needs no order, and could go by an index in
+    which other groups lie between.
+    """
+    priority, group, processed = layout.column("priority"), layout.column("group"), layout.column("processed_at")
     if priority is None:
         return ""
-    name, table = f"c.{quote(priority.name)}", table_name(layout.table)
-    mine = unfinished(layout, "c")
-    first = f"select {name} as level from {table} as c where {_and(*mine, f'{name} is not null')} order by 1 limit 1"
-    following = f"select {name} from {table} as c where {_and(*mine, f'{name} > steps.level')} order by 1 limit 1"
+    name, order = f"c.{quote(priority.name)}", claim_order(layout)
+    mine = [f"c.{quote(processed.name)} is null"] if processed else []
+    first, following = f"{name} is not null", f"{name} > steps.level"
+    if group is not None and layout.group is not None:
+        its = f"c.{quote(group.name)}"
+        order = f"{its}, {order}"
+        first = f"{first} and {its} >= %(group)s and {its} <= %(group)s"
+        following = f"({its}, {name}) > (%(group)s, steps.level) and {its} <= %(group)s"
+    head = f"select {name} as level from {table_name(layout.table)} as c where"
     return f"""\
 steps as (
-  ({first})
+  ({head} {_and(*mine, first)} order by {order} limit 1)
   union all
-  select ({following}) from steps where steps.level is not null
+  select ({head} {_and(*mine, following)} order by {order} limit 1) from steps where steps.level is not null
 ), priorities as materialized (
   select level from steps where level is not null limit {LEVELS}
 ), """
@@ -124,16 +138,17 @@ def _all_levels(layout: Layout) -> str:
 
 def _stretches(layout: Layout, chosen: list[str], condition: str, limit: int) -> str:
     """Write the rows of a condition on the due time, in each priority, up to a limit."""
+    limited = f"order by {claim_order(layout)} limit {limit}"
     priority, table = layout.column("priority"), table_name(layout.table)
     head = f"select {', '.join(chosen)} from {table} as c"
     mine = [*unfinished(layout, "c"), condition]
     if priority is None:
-        return f"{head} where {_and(*mine)} limit {limit}"
+        return f"{head} where {_and(*mine)} {limited}"
     name = f"c.{quote(priority.name)}"
-    each = f"{head} where {_and(*mine, f'{name} = priorities.level')} limit {limit}"
+    each = f"{head} where {_and(*mine, f'{name} = priorities.level')} {limited}"
     parts = [f"select rows.* from priorities cross join lateral ({each}) as rows"]
     if priority.nullable:
-        parts.append(f"({head} where {_and(*mine, f'{name} is null')} limit {limit})")
+        parts.append(f"({head} where {_and(*mine, f'{name} is null')} {limited})")
     return "\n          union all\n          ".join(parts) + f"\n           limit {limit}"
 
 
@@ -159,12 +174,12 @@ def _and(*conditions: str) -> str:
 
 SESSIONS = """\
 select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
-       count(*),
+       count(*) filter (where pid <> pg_backend_pid()),
        coalesce(array_agg(application_name) filter (where named), '{}'),
        coalesce(array_agg(application_name) filter (where named and datname = current_database()), '{}')
-  from (select application_name, datname, application_name like 'shardrun %%' and pid <> pg_backend_pid() as named
+  from (select application_name, datname, pid, application_name like 'shardrun %' and pid <> pg_backend_pid() as named
           from pg_stat_activity
          where usename is not null
            and datname is not null
            and coalesce(backend_type, 'client backend') = 'client backend') as sessions"""
-"""Read the limit, the sessions in use and shardrun's own; of other roles' sessions the kind is hidden, their name is not."""
+"""Read the limit, the sessions in use and shardrun's own; the kind of other roles' sessions is hidden."""

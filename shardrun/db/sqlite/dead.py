@@ -1,7 +1,8 @@
 """Write the statements for dead letters on SQLite, text only: in a table of their own, or in a group of the queue's.
 
-A row that goes back gets, in the place of its lease, the last token that it can ever have had, moved AGED into the past:
-clock plus lease, for no token of it was written later. It reads as free, and its next token is greater (R1).
+A row that goes back keeps its last token, which its burial moved AGED into the past: it reads as free, and its next
+token is greater (R1). Where none is known (the row was put there by hand), clock plus lease takes its place: none that the
+row can have had is later.
 """
 
 from __future__ import annotations
@@ -92,9 +93,8 @@ def _back_to_table(layout: Layout, dead: Table, length: int) -> Statement:
     if lock := layout.column("locked_until"):
         held = f"d.{quote(lock.name)}"
         last = f"strftime({FORMAT}, 'now', '+{layout.lease:.3f} seconds', '-{AGED}')"
-        special[lock.name] = (
-            f"max({last}, iif({held} < {AGED_BEFORE}, {held}, ''))" if lock.name in dead.columns else last
-        )
+        aged = f"nullif(iif({held} < {AGED_BEFORE}, {held}, ''), '')"
+        special[lock.name] = f"coalesce({aged}, {last})" if lock.name in dead.columns else last
         names += [] if lock.name in names else [lock.name]
     text = f"""\
 insert into {table_name(layout.table)} ({", ".join(quote(name) for name in names)})
