@@ -1,0 +1,8 @@
+"""The databases that payloads are stored in."""
+
+from __future__ import annotations
+
+from tests.process.conftest import site
+from tests.store.conftest import open_place, place, shared_dsn
+
+__all__ = ["open_place", "place", "shared_dsn", "site"]
