@@ -144,7 +144,7 @@ class TestTheServerIsAway:
         site = server_site
         site.add({"do": "gate"})
         with Proxy.of(site.dsn) as proxy:
-            replica = site.start("-p", "1", "--drain-timeout", "1", dsn=proxy.dsn(site.dsn))
+            replica = site.start("-p", "1", "--drain-timeout", "1", lease=2, dsn=proxy.dsn(site.dsn))
             eventually(lambda: site.witness.runs(1))
             replica.family()
             proxy.refuse()

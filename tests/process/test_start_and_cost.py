@@ -134,7 +134,7 @@ def test_a_thousand_small_rows_cost_few_statements(server_site: Site) -> None:
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])
 def test_a_foreign_writer_never_makes_the_database_locked(file_site: Site, journal: str) -> None:
-    """C87, C5: fifty small transactions a second from outside, and once the write lock for 4 s."""
+    """C87, C5: fifty small transactions a second from outside, and once the write lock for 3 s."""
     site = file_site
     site.run(f"pragma journal_mode = {journal}")
     site.run("create table foreign_rows (n integer)")
@@ -154,7 +154,7 @@ def test_a_foreign_writer_never_makes_the_database_locked(file_site: Site, journ
         eventually(lambda: site.count() < 400)
         with closing(site.another_connection()) as connection:
             connection.execute("begin immediate")
-            until = time.monotonic() + 4
+            until = time.monotonic() + 3
             eventually(lambda: time.monotonic() > until)
             connection.rollback()
         eventually(lambda: site.count() == 0, 30)
