@@ -281,7 +281,7 @@ def _after(done: Done, problem: ShardrunError) -> ShardrunError:
     """Add to a problem what was done before it came up, if anything was."""
     if not done.rows:
         return problem
-    return ShardrunError(f"{problem} {done.rows:,} rows were done before; run it again for the rest.")
+    return ShardrunError(f"{str(problem).rstrip('.')}. {done.rows:,} rows were done before; run it again for the rest.")
 
 
 def _subscriptions(declared: Declared) -> list[Subscription]:

@@ -25,6 +25,10 @@ LONGEST_FUNCTION = 50
 
 PROVED_ELSEWHERE = {
     "shardrun.__main__": "tests/process",
+    "shardrun.cli_frame": "tests/cli",
+    "shardrun.cli_operate": "tests/cli",
+    "shardrun.db.postgres.operate": "tests/store/test_requeue.py",
+    "shardrun.db.sqlite.operate": "tests/store/test_requeue.py",
 }
 """Modules that no test imports, and the test module or folder that runs them all the same."""
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardrun.policy.budget import budget, pool_problem
+from shardrun.policy.budget import budget, pool_problem, replicas_problem
 
 
 def test_the_message_shows_the_sum_and_what_to_change() -> None:
@@ -68,3 +68,16 @@ def test_a_pool_without_a_spare_connection_is_refused() -> None:
     assert str(pool_problem(1, one_writer=False)).endswith("Use --pool-size 2 or more.")
     assert pool_problem(2, one_writer=False) is None
     assert pool_problem(1, one_writer=True) is None
+
+
+def test_replicas_that_fit_beside_the_others_are_no_problem() -> None:
+    """F3: what others use on the server is taken off first."""
+    one = budget(processes=8, pool=3, child_pool=1, listener=True)
+    assert replicas_problem(one, 3, limit=77, others=41) is None
+    problem = replicas_problem(one, 3, limit=76, others=41)
+    assert str(problem) == (
+        "3 replicas could open 36 connections; the server takes 76 and others use 41 now, so that 35 are left. "
+        "Use --replicas 2, fewer connections for each (--processes, --pool-size), or raise its limit."
+    )
+    none = replicas_problem(one, 1, limit=40, others=41)
+    assert "so that 0 are left. No replica fits: give each fewer connections" in str(none)

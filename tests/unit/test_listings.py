@@ -1,0 +1,61 @@
+"""What operators' commands print: tables that fit a terminal and are whole in a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardrun import listings
+from shardrun.db.operate import Count, Counts, Failure, Failures, Sessions
+from shardrun.operate import QueueStatus, Status
+
+FULL = Counts(Count(100_000, True), Count(96), Count(310), Count(3), 3.14, indexed=True)
+BARE = Counts(Count(0), None, None, None, None, indexed=True)
+SERVER = Sessions(
+    100, 58, ["shardrun a-1", "shardrun a-1 child 1", "shardrun status"], ["shardrun a-1 child 12", "shardrun b-22"]
+)
+
+
+def found(table: str, sessions: Sessions | None = SERVER) -> Status:
+    """Make a status of two queues."""
+    queues = [QueueStatus("invoices", "render", table, None, FULL), QueueStatus("mails", None, "app.mails", None, BARE)]
+    return Status("PostgreSQL 15.18 at db/app", queues, sessions)
+
+
+def test_status_reads_as_it_was_drawn() -> None:
+    """K1, text 2.5: counts that stopped have a +, what cannot be known is -; replicas are told by name, commands are not."""
+    assert listings.status(found("billing.invoice_jobs"), None) == [
+        "queue     table                      due  in work  later  dead  oldest due",
+        "invoices  billing.invoice_jobs  100,000+       96    310     3       3.1 s",
+        "mails     app.mails                    0        -      -     -           -",
+        "replicas     a-1, b-22",
+        "connections  3 of the server's 100 are shardrun's, 58 in use in all",
+    ]
+
+
+def test_a_table_gives_way_to_a_narrow_terminal_and_is_whole_in_a_file() -> None:
+    """K1: the name of the table is cut, so that the numbers stay in one line."""
+    long = found("a_schema_with_a_name.a_table_with_a_name_as_well")
+    narrow = listings.status(long, 80)
+    assert max(map(len, narrow)) <= 80
+    assert narrow[1].startswith("invoices  a_schema_with_a_name")
+    assert "…" in narrow[1]
+    assert "a_schema_with_a_name.a_table_with_a_name_as_well " in listings.status(long, None)[1]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_errors_are_cut_at_the_terminals_edge_and_nowhere_else(width: int) -> None:
+    """E3: one line each, whatever characters an error holds."""
+    error = "ValueError: \x1b[31mred\t" + "x" * 200
+    failures = Failures(
+        [Failure(error, 1200, "2020-01-02 03:04:05", None, 7), Failure(None, 1, None, None, 8)], 52, 1300, True
+    )
+    lines = listings.failures("table d", failures, None, width)
+    assert lines[0].split() == ["rows", "first", "due", "last", "due", "a", "row", "error"]
+    assert len(lines[1]) == width
+    assert lines[1].startswith("1,200  2020-01-02         -      7  ValueError:  [31mred x")
+    assert lines[2].endswith("(none was recorded)")
+    assert lines[3:] == [
+        "and 50 more errors in 99 rows",
+        "only 110,000 dead letters were looked at; there are more",
+    ]
+    assert listings.failures("table d", failures, None, None)[1].endswith("x" * 200)
