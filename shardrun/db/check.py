@@ -47,7 +47,7 @@ def problems(
         return [_no_table(catalogue, queue, queue.table)]
     found: list[str] = []
     if table.obstacle:
-        found.append(f"{table.name} {table.obstacle}, and shardrun reads tables only.")
+        found.append(f"{table.name} {table.obstacle}.")
     found += _columns(queue, table)
     if not found:
         found += _kinds(catalogue, subscription, table)
@@ -86,7 +86,7 @@ def _may_share(first: str, second: str) -> bool:
 def _kinds(catalogue: Catalogue, subscription: Subscription, table: Table) -> list[str]:
     queue = subscription.queue
     columns = {role: table.columns[name] for role, name in queue.roles.items()}
-    found = _identity(queue, table, columns["id"])
+    found = _identity(catalogue, queue, table, columns["id"])
     for role in ("retry_after", "processed_at", "locked_until"):
         column = columns.get(role)
         if column is not None and not _fits(catalogue, column, catalogue.time_kinds):
@@ -113,9 +113,12 @@ def _fits(catalogue: Catalogue, column: Column, kinds: tuple[str, ...]) -> bool:
     return column.kind in kinds or (not catalogue.typed and column.kind in ("other", "numeric"))
 
 
-def _identity(queue: Queue[object], table: Table, column: Column) -> list[str]:
+def _identity(catalogue: Catalogue, queue: Queue[object], table: Table, column: Column) -> list[str]:
     if column.name in table.unique:
-        return []
+        if not (column.nullable and catalogue.typed):
+            return []  # SQLite lets keys be NULL; a claim there leaves such rows out
+        change = f'alter table {queue.table} alter column "{column.name}" set not null'
+        return [f"column {column.name} (role id) may be NULL. {change}"]
     if len(table.primary_key) > 1:
         keys = ", ".join(table.primary_key)
         return [

@@ -51,7 +51,7 @@ class Table:
     primary_key: tuple[str, ...] = ()
     unique: frozenset[str] = frozenset()
     indexes: tuple[Index, ...] = ()
-    obstacle: str | None = None  # why rows of it cannot be locked: "is a view"
+    obstacle: str | None = None  # why it cannot be a queue: "is a view, and ..."
 
     @property
     def name(self) -> str:

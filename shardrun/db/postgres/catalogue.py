@@ -28,10 +28,13 @@ SAME = ("numeric", "text", "json", "jsonb", "bool", "uuid", "timestamp", "timest
 SPELT = ("inet", "cidr", "macaddr", "macaddr8", "oid", "timetz", "money")
 """Types of other kinds whose equal values have equal texts."""
 
-OBSTACLES = {"v": "is a view", "m": "is a materialized view", "f": "is a foreign table"}
+OTHERS = {"v": "view", "m": "materialized view", "f": "foreign table"}
+OBSTACLES = {kind: f"is a {name}, and shardrun reads tables only" for kind, name in OTHERS.items()}
 
 FIND = """
-select c.oid, n.nspname, c.relname, c.relkind::text
+select c.oid, n.nspname, c.relname, c.relkind::text,
+       array(select h.inhrelid::regclass::text from pg_inherits h
+              where h.inhparent = c.oid and c.relkind = 'r' order by 1)
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where c.oid = to_regclass(%s)"""
 
@@ -79,7 +82,7 @@ def read(connection: Connection, parts: Sequence[str]) -> Table | None:
         found = connection.execute(FIND, (quoted,)).fetchone()
         if found is None:
             return None
-        oid, schema, name, kind = found
+        oid, schema, name, kind, heirs = found
         columns = [_column(row) for row in connection.execute(COLUMNS, {"table": oid})]
         indexes = connection.execute(INDEXES, {"table": oid}).fetchall()
     return Table(
@@ -88,7 +91,7 @@ def read(connection: Connection, parts: Sequence[str]) -> Table | None:
         primary_key=next((tuple(row[5]) for row in indexes if row[2]), ()),
         unique=frozenset(row[5][0] for row in indexes if row[1] and row[4] == 1 and row[5][0]),
         indexes=tuple(_index(row) for row in indexes if row[7] == "btree"),
-        obstacle=OBSTACLES.get(kind),
+        obstacle=_inherited(heirs) if heirs else OBSTACLES.get(kind),
     )
 
 
@@ -96,6 +99,13 @@ def names(connection: Connection) -> list[str]:
     """List the tables that there are, as one would write their names."""
     with naming_errors(connection):
         return [row[0] for row in connection.execute(TABLES)]
+
+
+def _inherited(heirs: Sequence[str]) -> str:
+    return (
+        f"is inherited from by {', '.join(heirs)}, whose ids may be the same. Make them partitions, or name each heir as a "
+        f"queue of its own"
+    )
 
 
 def _column(row: Sequence[Any]) -> Column:

@@ -44,9 +44,9 @@ def read(connection: sqlite3.Connection, parts: Sequence[str]) -> Table | None:
             return None
         name, kind, text = found
         rows = connection.execute(f"pragma main.table_xinfo({quote(name)})").fetchall()
-        columns = [_column(connection, name, row) for row in rows]
         key = tuple(row[1] for row in sorted(rows, key=lambda row: int(row[5])) if row[5])
         rowid = key[0] if _is_rowid(rows, key, text or "") else None
+        columns = [_column(connection, name, row, is_rowid=row[1] == rowid) for row in rows]
         indexes, unique = _indexes(connection, name, rowid)
     return Table(
         parts=("main", name),
@@ -54,7 +54,7 @@ def read(connection: sqlite3.Connection, parts: Sequence[str]) -> Table | None:
         primary_key=key,
         unique=frozenset(unique | (set(key) if len(key) == 1 else set())),
         indexes=tuple(indexes),
-        obstacle="is a view" if kind == "view" else None,
+        obstacle="is a view, and shardrun reads tables only" if kind == "view" else None,
     )
 
 
@@ -70,14 +70,14 @@ def kind_of(declared: str) -> str:
     return next((kind for part, kind in KINDS if part in declared.upper()), "other")
 
 
-def _column(connection: sqlite3.Connection, table: str, row: Sequence[object]) -> Column:
+def _column(connection: sqlite3.Connection, table: str, row: Sequence[object], is_rowid: bool) -> Column:
     _, name, declared, required, default, key, hidden = row
     kind = kind_of(str(declared))
     return Column(
         name=str(name),
         kind=kind,
         type=str(declared),
-        nullable=not required,
+        nullable=not (required or is_rowid),
         has_default=default is not None or (bool(key) and str(declared).upper() == ROWID_TYPE),
         generated=hidden in GENERATED,
         digits=3,

@@ -50,6 +50,8 @@ def candidates(layout: Layout, full_keys: int) -> Statement:
     spelt = " and ".join(times.sorts(quote(column.name), role) for role, column in times.columns_of(layout).items())
     # In one term, since SQLite would look at the spelling of every row whose due time is in the index, held ones too.
     conditions.append(f"case when {times.passed(held, NOW)}\n        then {spelt} end")
+    if layout.roles["id"].nullable:
+        conditions.append(f"{quote(layout.roles['id'].name)} is not null")
     if full_keys:
         key = lane_key(layout.roles["partition_key"])
         conditions.append(f"({key} in ({_places(full_keys)})) is not 1")
@@ -203,7 +205,7 @@ def awaited(layout: Layout, length: int) -> Statement:
 
 
 def misspelt(layout: Layout) -> Statement:
-    """Read rows that no claim takes, because a time of theirs cannot be compared with now: which, and how it is written."""
+    """Read rows that no claim takes, because a time of theirs cannot be compared with now, or they have no id."""
     columns = [(role, quote(column.name)) for role, column in times.columns_of(layout).items()]
     at_fault = [f"iif({times.sorts(column, role)}, null, quote({column}))" for role, column in columns]
     all_spelt = " and ".join(times.sorts(column, role) for role, column in columns)
@@ -235,6 +237,8 @@ def _body(payload: Column | None) -> str:
     """Write a payload as it is stored; JSON is always text, whatever SQLite or the user made of it."""
     if payload is None:
         return "null"
+    if layout.roles["id"].nullable:
+        all_spelt += f" and {quote(layout.roles['id'].name)} is not null"
     value = quote(payload.name)
     if payload.kind in ("text", "binary", "other"):
         return value

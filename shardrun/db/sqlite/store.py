@@ -52,7 +52,7 @@ class SqliteStore:
         self._group = [layout.group] if layout.group is not None and "group" in layout.roles else []
         self._columns = list(layout.table.columns)
         self._misspelt = sql.misspelt(layout)
-        self._named: set[tuple[Any, ...]] = set()
+        self._named: set[str] = set()
         self._look_at = 0.0
         self._json = [name for name, column in layout.table.columns.items() if column.kind == "json"]
 
@@ -107,10 +107,11 @@ class SqliteStore:
         """Log the rows that no claim takes, because a time of theirs cannot be compared with now; each once."""
         with driver.naming_errors(connection):
             found = connection.execute(self._misspelt.text, self._group).fetchall()
-        for row in found:
-            if row not in self._named:
-                log.error("%s", times.complaint(self._name, self.layout, row))
-        self._named = set(found)
+        complaints = dict.fromkeys(times.complaint(self._name, self.layout, row) for row in found)
+        for complaint in complaints:
+            if complaint not in self._named:
+                log.error("%s", complaint)
+        self._named = set(complaints)
         self._look_at = monotonic() + LOOK_SECONDS
 
     def lease_end(self, connection: sqlite3.Connection) -> Token:

@@ -49,6 +49,10 @@ def columns_of(layout: Layout) -> dict[str, Column]:
 
 def complaint(name: str, layout: Layout, row: Sequence[Any]) -> str:
     """Name a row that no claim takes: its id, then for each of `columns_of` the value where it is at fault."""
+    if row[0] is None:
+        return (
+            f"{name}: a row has no id (it is NULL), and so nothing can name it. The row is left alone until it has one."
+        )
     at_fault = zip(columns_of(layout).values(), row[1:], strict=True)
     said = " and ".join(f"{column.name} is {value}" for column, value in at_fault if value is not None)
     return (

@@ -11,6 +11,7 @@ select "User Id",
    and ("%(id)s" is null or "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
    and case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
         then ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
+   and "User Id" is not null
  order by "priority", "%(id)s", "User Id"
  limit ?;
 
@@ -27,6 +28,7 @@ select "User Id",
    and ("%(id)s" is null or "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
    and case when ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
         then ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) end
+   and "User Id" is not null
    and (case typeof("a""b") when 'text' then "a""b" when 'real' then iif("a""b" = cast("a""b" as integer), cast("a""b" as integer), "a""b") else "a""b" end in (?, ?)) is not 1
  order by "priority", "%(id)s", "User Id"
  limit ?;
