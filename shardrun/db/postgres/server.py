@@ -205,7 +205,7 @@ class Postgres:
         utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
-        return PostgresStore(layout, where, encodes_all=utf8, fetch=own)
+        return PostgresStore(layout, where, encodes_all=utf8, fetch=own, name=queue.name)
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""
@@ -240,7 +240,7 @@ class Postgres:
     def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
         """Read the server's own limit of connections, without those kept for superusers, and how many are in use."""
         found = operate.sessions(connection)
-        return found.limit, found.in_use
+        return found.limit, found.in_use + 1
 
     def counts(self, connection: Connection, subscription: Subscription) -> Counts:
         """Count what a queue holds for a subscription; raises `Problems` where the table does not fit."""
