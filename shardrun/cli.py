@@ -7,15 +7,19 @@ import os
 import signal
 import sys
 from importlib.metadata import version
+from io import TextIOWrapper
+from logging import INFO
 from typing import Any, NoReturn
 
 import click
 
 from shardrun import boot, logs, registry, screens
+from shardrun.child.guard import fill_standard_descriptors
 from shardrun.cli_frame import CONFIG, DSN, HANDLERS, RUNNING, Program, one_queue, options, settings_of, show
 from shardrun.cli_operate import dead, plan, status
 from shardrun.errors import UsageProblem
 from shardrun.queue import Queue
+from shardrun.terminal import BOLD, GREEN, YELLOW, fold, is_colourful, paint, width
 
 EXAMPLE = """\b
 Example: shardrun start handlers.py --connection-limit 12
@@ -35,6 +39,10 @@ def main() -> None:
     shardrun.toml.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    fill_standard_descriptors()  # lest a connection gets the number of a closed stream
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the locale cannot spell ends no command
 
 
 for command in (plan, status, dead):
@@ -54,17 +62,27 @@ def start(**flags: Any) -> None:
     opened = _open(flags)
     settings = opened.settings
     logs.configure(settings.log_level, settings.log_format)
-    for line in screens.banner(opened, boot.replica_name()):
-        if settings.log_format == "json":
-            screens.log.info("%s", line.strip())
-        else:
-            click.echo(line, err=True)
+    _greet(screens.banner(opened, boot.replica_name()), settings.log_format)
     summary = boot.start(opened, screens.Ticker().tick)
-    if settings.until_empty and not summary.interrupted:
+    done = settings.until_empty and not summary.interrupted
+    if not done or settings.log_format == "json":
+        screens.say_stopped(summary)
+    if done:
         show(str(summary))
-    else:
-        screens.log.info("stopped: %s", summary)
     sys.exit(1 if summary.interrupted else 0)
+
+
+def _greet(lines: list[screens.Line], form: str) -> None:
+    """Write the banner: whatever the log level, as text; as records where the log is JSON."""
+    if form == "json":
+        for line in lines:
+            screens.log.log(line.level, "%s", line.text.strip(), extra={"fields": line.fields})
+        return
+    colourful, columns = is_colourful(sys.stderr), width(sys.stderr)
+    for number, line in enumerate(lines):
+        style = YELLOW if line.level > INFO else BOLD if not number else None
+        for part in fold(line.text, columns):
+            click.echo(paint(part, style, colourful) if style else part, err=True, color=colourful)
 
 
 @main.command()
@@ -72,8 +90,11 @@ def start(**flags: Any) -> None:
 def check(**flags: Any) -> None:
     """Say what would keep HANDLERS from starting; change nothing."""
     opened = _open(flags)
-    for line in screens.checked(opened):
-        show(line)
+    colourful = is_colourful(sys.stdout)
+    for how, sentence in screens.checked(opened):
+        style = YELLOW if how == "warn" else GREEN
+        first, *more = fold(f"{how:6}{sentence}" if how else sentence, width(sys.stdout), indent=6)
+        show(paint(how, style, colourful) + first[len(how) :], *more, colourful=colourful)
 
 
 @main.command()

@@ -18,9 +18,13 @@ EXIT_CODES = "Exit codes: 0 done, 1 failed while running, 2 usage or import, 3 n
 
 SECTIONS = {"Run": ("start", "check", "plan"), "Tables and rows": ("ddl", "enqueue", "status", "dead")}
 
-HANDLERS = click.argument("handlers", nargs=-1, metavar="HANDLERS...")
+LEVELS = ("debug", "info", "warning", "error")
+
+HANDLERS = click.argument("handlers", nargs=-1, metavar="HANDLERS...", type=click.Path())
 DSN = click.option("--dsn", metavar="DSN", help="The database; else SHARDRUN_DSN, DATABASE_URL, sqlite:///shardrun.db.")
-CONFIG = click.option("--config", metavar="FILE", help="Settings; default: shardrun.toml, pyproject.toml.")
+CONFIG = click.option(
+    "--config", metavar="FILE", type=click.Path(), help="Settings; default: shardrun.toml, pyproject.toml."
+)
 RUNNING = [
     click.option("-p", "--processes", type=int, metavar="N", help="Children; default: the usable cores."),
     click.option("--pool-size", type=int, metavar="N", help="The coordinator's connections; default 3."),
@@ -31,7 +35,12 @@ RUNNING = [
         "--poll-interval", type=float, metavar="S", help="Seconds between looks at an empty table; default 1."
     ),
     click.option("--listen-notify/--no-listen-notify", default=None, hidden=True),  # known, to be refused by name
-    click.option("--log-level", metavar="L", help="debug, info, warning or error; default info."),
+    click.option(
+        "--log-level",
+        metavar="L",
+        shell_complete=lambda _context, _option, begun: [level for level in LEVELS if level.startswith(begun)],
+        help="debug, info, warning or error; default info.",
+    ),
     click.option("--log-format", type=click.Choice(["text", "json"]), help="Default text."),
 ]
 
@@ -118,10 +127,10 @@ def one_queue(source: str, command: str) -> Declared:
     return declared
 
 
-def show(*lines: str) -> None:
+def show(*lines: str, colourful: bool = False) -> None:
     """Print to stdout; a reader that went away is no failure of ours."""
     try:
         for line in lines:
-            click.echo(line)
+            click.echo(line, color=colourful)
     except BrokenPipeError:
         sys.stdout = None

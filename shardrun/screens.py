@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import platform
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from shardrun.boot import Opened
 from shardrun.coordinator import clock
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Service
 from shardrun.queue import Subscription
+from shardrun.summary import Summary, counted
 
 log = logging.getLogger("shardrun")
 
@@ -17,36 +20,63 @@ EVERY = 10.0
 """Seconds between periodic lines."""
 
 
-def banner(opened: Opened, name: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line for people, and what it says as the fields of a JSON log."""
+
+    text: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    level: int = logging.INFO
+
+
+def banner(opened: Opened, name: str) -> list[Line]:
     """Say what is about to run, and on what."""
-    settings = opened.settings
-    lines = [
-        f"shardrun {_version()}   replica {name}   Python {platform.python_version()}   "
-        f"{opened.database.describe()} ({settings.dsn_source})"
-    ]
-    lines += _aligned([_cells(each, settings.processes) for each in opened.declared.subscriptions])
+    settings, where = opened.settings, opened.database.describe()
+    versions = {"version": _version(), "replica": name, "python": platform.python_version()}
+    first = f"shardrun {_version()}   replica {name}   Python {platform.python_version()}   {where}"
+    lines = [Line(f"{first} ({settings.dsn_source})", {**versions, "database": where, "source": settings.dsn_source})]
+    subscriptions = opened.declared.subscriptions
+    aligned = _aligned([_cells(each, settings.processes) for each in subscriptions])
+    lines += [Line(text, _fields(each, settings.processes)) for text, each in zip(aligned, subscriptions, strict=True)]
     server = f"       server: {opened.server[0]}, {opened.server[1]} in use" if opened.server else ""
     limit = f" of {settings.connection_limit}" if settings.connection_limit else ""
-    lines.append(f"  connections  at most {opened.budget.total}{limit}: {opened.budget}{server}")
-    return lines + [f"  warning: {warning}" for warning in opened.warnings]
+    connections = {"connections": opened.budget.total, "limit": settings.connection_limit, **asdict(opened.budget)}
+    lines.append(Line(f"  connections  at most {opened.budget.total}{limit}: {opened.budget}{server}", connections))
+    return lines + [Line(f"  warning: {warning}", level=logging.WARNING) for warning in opened.warnings]
 
 
 def _cells(subscription: Subscription, children: int) -> list[str]:
     queue, lanes = subscription.queue, subscription.lanes(children)
     by = f" by {queue.partition_key}" if subscription.by_key else ""
-    on = f" on {_counted(children, 'child', 'children')}" if lanes >= children > 1 else ""
+    on = f" on {counted(children, 'child', 'children')}" if lanes >= children > 1 else ""
     attempts = "no limit of attempts"
     if subscription.max_attempts:
-        place = subscription.dead_letter or f"group {subscription.dead_letter_group}"
-        attempts = f"{_counted(subscription.max_attempts, 'attempt')}, then {place}"
+        attempts = f"{counted(subscription.max_attempts, 'attempt')}, then {_grave(subscription)}"
     group = f" group {subscription.group}" if subscription.group else ""
     return [
         queue.name,
         queue.table + group,
         f"lease {subscription.lease:g} s",
-        _counted(lanes, "lane") + by + on,
+        counted(lanes, "lane") + by + on,
         attempts,
     ]
+
+
+def _fields(subscription: Subscription, children: int) -> dict[str, Any]:
+    return {
+        "queue": subscription.queue.name,
+        "table": subscription.queue.table,
+        "group": subscription.group,
+        "handler": subscription.name,
+        "lease": subscription.lease,
+        "lanes": subscription.lanes(children),
+        "by_key": subscription.by_key,
+        "max_attempts": subscription.max_attempts,
+    }
+
+
+def _grave(subscription: Subscription) -> str:
+    return subscription.dead_letter or f"group {subscription.dead_letter_group}"
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
@@ -60,23 +90,30 @@ def _version() -> str:
     return __version__
 
 
-def checked(opened: Opened) -> list[str]:
-    """Say what `check` found."""
+def checked(opened: Opened) -> list[tuple[str, str]]:
+    """Say what `check` found: pairs of how it is (`ok`, `warn`, or nothing) and the sentence."""
     subscriptions, limit = opened.declared.subscriptions, opened.settings.connection_limit
-    queues = _counted(len({id(each.queue) for each in subscriptions}), "queue")
-    lines = [f"ok    {', '.join(opened.settings.handlers)}: {queues}, {_counted(len(subscriptions), 'handler')}"]
+    queues = counted(len({id(each.queue) for each in subscriptions}), "queue")
+    lines = [("ok", f"{', '.join(opened.settings.handlers)}: {queues}, {counted(len(subscriptions), 'handler')}")]
     for each in subscriptions:
         group = f" group {each.group}" if each.group else ""
-        lines.append(f"ok    {each.queue.name}: {each.queue.table}{group}, lease {each.lease:g} s, statements prepared")
-    lines += [f"warn  {warning}" for warning in opened.warnings]
+        columns = counted(len(each.queue.roles), "column")
+        lines.append(
+            (
+                "ok",
+                f"{each.queue.name}: {each.queue.table}{group}, {columns}, lease {each.lease:g} s, statements prepared",
+            )
+        )
+    lines += [("warn", warning) for warning in opened.warnings]
     of = f"limit {limit}" if limit else "no limit"
-    lines.append(f"ok    connections: at most {opened.budget.total} a replica, {of}")
-    found = f"{_counted(len(opened.warnings), 'warning')}, " if opened.warnings else ""
-    return [*lines, f"{found}nothing that stops a start"]
+    lines.append(("ok", f"connections: at most {opened.budget.total} a replica, {of}"))
+    found = f"{counted(len(opened.warnings), 'warning')}, " if opened.warnings else ""
+    return [*lines, ("", f"{found}nothing that stops a start")]
 
 
-def _counted(count: int, noun: str, plural: str | None = None) -> str:
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+def say_stopped(summary: Summary) -> None:
+    """Write the last line of a run that a signal ended."""
+    log.info("stopped: %s", summary.stopped, extra={"fields": asdict(summary)})
 
 
 class Ticker:
@@ -84,7 +121,7 @@ class Ticker:
 
     def __init__(self) -> None:
         self._next: float | None = None
-        self._done: dict[str, int] = {}
+        self._moved: dict[str, tuple[int, int]] = {}
 
     def tick(self, replica: Replica) -> None:
         """Write the line when it is due."""
@@ -93,17 +130,28 @@ class Ticker:
             self._next = now + EVERY
         if now < self._next or replica.life is not Life.SERVING:
             return
-        parts = [part for service in replica.services if (part := self._part(service, EVERY + now - self._next))]
+        seconds = EVERY + now - self._next
         self._next = now + EVERY
-        if parts:
-            log.info("%s", " | ".join(parts))
+        parts = [part for service in replica.services if (part := self._part(service, seconds))]
+        if not parts:
+            return
+        said = [text for text, _ in parts]
+        fields: dict[str, Any] = {"queues": [each for _, each in parts]}
+        if not replica.database.one_writer:
+            connections = replica.threads.connections + sum(len(child.sessions) for child in replica.children)
+            said, fields = [*said, f"connections {connections}"], {**fields, "connections": connections}
+        log.info("%s", " | ".join(said), extra={"fields": fields})
 
-    def _part(self, service: Service, seconds: float) -> str | None:
+    def _part(self, service: Service, seconds: float) -> tuple[str, dict[str, Any]] | None:
         counts = service.counts
         done = counts.acked + counts.dropped + counts.dead
-        moved = done - self._done.get(service.label, 0)
-        self._done[service.label] = done
-        if not moved and not len(service.book):
+        done_before, retried_before = self._moved.get(service.label, (0, 0))
+        self._moved[service.label] = (done, counts.retried)
+        if done == done_before and counts.retried == retried_before:
             return None
-        rate = f"{moved / seconds:,.0f}/s"
-        return f"{service.name} {rate}  in work {len(service.book)}  retried {counts.retried}  dead {counts.dead}"
+        rate, in_work = (done - done_before) / seconds, len(service.book)
+        fields = {"queue": service.name, "rate": round(rate, 1), "in_work": in_work, **asdict(counts)}
+        retried = f"  retried {counts.retried:,}" if counts.retried else ""
+        dead = f"  dead {counts.dead:,}" if counts.dead else ""
+        shown = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+        return f"{service.name} {shown}  in work {in_work:,}{retried}{dead}", fields

@@ -20,12 +20,26 @@ class Summary:
     interrupted: bool = False
 
     def __str__(self) -> str:
+        return self._written(f", {self.later:,} later")
+
+    @property
+    def stopped(self) -> str:
+        """Write what a run did that a signal ended: what is due later was never looked at."""
+        ended = "; handlers were ended, and their rows went back" if self.interrupted else ""
+        return f"{self._written('')}{ended}"
+
+    def _written(self, later: str) -> str:
         rows = self.acked + self.dropped + self.dead
         rate = rows / self.seconds if self.seconds else 0.0
         return (
             f"{self.acked:,} acked, {self.retried:,} retried, {self.dropped:,} dropped, {self.dead:,} dead, "
-            f"{self.lost:,} lost, {self.later:,} later in {duration(self.seconds)} ({rate:,.0f} rows/s)"
+            f"{self.lost:,} lost{later} in {duration(self.seconds)} ({rate:,.0f} rows/s)"
         )
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Write a count with its noun: `1 row`, `2,500 rows`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import signal
 from functools import partial
 
-from shardrun.coordinator import claim, clock, keeper, outage, route, settle, supervisor
+from shardrun.coordinator import claim, clock, keeper, nothing_due, outage, route, settle, supervisor
 from shardrun.coordinator.child import State
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.signals import watched
@@ -37,6 +37,7 @@ def run(replica: Replica) -> None:
                 route.route(replica)
                 supervisor.look_at_quiet(replica)
                 look_whether_empty(replica)
+                nothing_due.explain(replica)
                 _go_down(replica)
                 settle.settle(replica)
                 if replica.on_progress:
@@ -53,17 +54,34 @@ def stop(replica: Replica) -> None:
     if replica.life in (Life.STARTING, Life.SERVING):
         starting = replica.life is Life.STARTING
         replica.life = Life.DRAINING
-        log.info("draining: %d rows in hand, no new claims (%g s)", replica.in_hand, replica.drain_timeout)
         replica.limit_patience()
         for child in replica.children:
             child.announce_draining()
         supervisor.recall(replica, replica.children)
+        replica.stop_told = False
+        replica.later(supervisor.SETTLED_WORDS, partial(_tell_stop, replica))
         if starting:
             interrupt(replica)
         else:
             replica.later(replica.drain_timeout, lambda: interrupt(replica))
     else:
         interrupt(replica)
+
+
+def _tell_stop(replica: Replica) -> None:
+    """Log what a stop found in hand: what runs is known once the recalled children have been looked at."""
+    if replica.stop_told:
+        return
+    replica.stop_told = True
+    _give_back(replica)
+    running = sum(len(child.handed) for child in replica.children if child.state is not State.DEAD)
+    log.info(
+        "draining: %d in work, %d given back, no new claims%s",
+        running,
+        replica.given_back,
+        f" ({replica.drain_timeout:g} s; Ctrl-C again ends them now)" if running else "",
+        extra={"fields": {"in_work": running, "given_back": replica.given_back, "seconds": replica.drain_timeout}},
+    )
 
 
 def interrupt(replica: Replica) -> None:
@@ -94,6 +112,7 @@ def _go_down(replica: Replica) -> None:
     idle = not any(child.handed for child in replica.children)
     if replica.life is Life.DRAINING and idle and (impatient or not replica.burying):
         replica.life = Life.ENDING
+        _tell_stop(replica)
         supervisor.close_all(replica)
     if replica.life is Life.ENDING and supervisor.all_dead(replica) and (impatient or not replica.in_hand):
         replica.life = Life.ENDED
@@ -102,4 +121,6 @@ def _go_down(replica: Replica) -> None:
 def _give_back(replica: Replica) -> None:
     for service in replica.services:
         lines = (service.waiting, *(lane.waiting for lane in service.lanes))
-        settle.give_back(service, [held for line in lines for held in line if held.stage is Stage.WAITING])
+        waiting = [held for line in lines for held in line if held.stage is Stage.WAITING]
+        replica.given_back += len(waiting)
+        settle.give_back(service, waiting)

@@ -77,7 +77,10 @@ class Replica:
     def in_hand(self) -> int:
         """Count the rows that this replica holds."""
         return sum(len(service.book) for service in self.services)
+    made: float = field(default_factory=clock.now)
 
+    given_back: int = 0  # rows that a stop gave back unstarted
+    stop_told: bool = True  # what a stop found in hand was logged, once what runs was known
     @property
     def has_ended(self) -> bool:
         """Tell whether nothing is left to do."""

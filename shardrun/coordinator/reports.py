@@ -102,7 +102,7 @@ def _log_failure(service: Service, held: Held, report: Report, ended: Ended) -> 
         held.attempt,
         (report.reason or "").rstrip("."),
         then,
-        extra={"where": where, "trace": report.trace},
+        extra={"fields": where, "trace": report.trace},
     )
 
 
@@ -122,6 +122,6 @@ def _take_notice(child: Child, frame: Any) -> None:
                 queue = held.lane.service.name
                 where = {"queue": queue, "row": str(held.id), "attempt": held.attempt}
                 about = f"{queue} row {held.id} attempt {held.attempt}"
-                USER_LOG.log(level, "%s: %s: %s", about, name, text, extra={"where": where})
+                USER_LOG.log(level, "%s: %s: %s", about, name, text, extra={"fields": where})
         case words.BROKEN:
             child.failure = frame[1]

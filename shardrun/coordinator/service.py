@@ -129,6 +129,7 @@ class Service:
     backlog: Backlog | None = None  # what the table held when it was last asked
     backlog_asked: int = 0  # after how many claims that was
     awaited: set[Any] = field(default_factory=set)  # rows that this run put off, while it runs until empty
+    explained: bool = False  # why a claim took nothing was asked for
     releasing: int = 0  # rows on their way back to the queue: nothing is claimed past them
 
     @property

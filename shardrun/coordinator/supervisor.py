@@ -14,6 +14,7 @@ from shardrun.db.store import Verb
 from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError, UsageProblem
 from shardrun.policy import restarts
 from shardrun.policy.leases import Held
+from shardrun.summary import counted
 
 SETTLED_WORDS = 0.02
 """Seconds after which what a still child has written is seen by this process on every CPU (R7)."""
@@ -81,8 +82,13 @@ def _admit(replica: Replica, child: Child) -> None:
     elif replica.life is Life.STARTING and all(each.is_ready for each in replica.children):
         replica.life = Life.SERVING
         replica.began = clock.now()
-        log.info("ready")
+        seconds = replica.began - replica.made
+        log.info("ready in %.1f s", seconds, extra={"fields": {"seconds": round(seconds, 3)}})
         replace_next(replica)  # where a SIGHUP came meanwhile
+    elif replica.life is Life.SERVING:
+        seconds = clock.now() - child.started_at
+        where = {"child": child.index + 1, "pid": child.pid, "seconds": round(seconds, 3)}
+        log.info("child %d goes on as pid %d (%.2f s)", child.index + 1, child.pid, seconds, extra={"fields": where})
 
 
 def _relieve(replica: Replica, before: Child, child: Child) -> None:
@@ -112,15 +118,21 @@ def _died(replica: Replica, child: Child) -> None:
 
 
 def _log_death(child: Child, cause: str, blamed: list[Held]) -> None:
+    who = {"child": child.index + 1, "pid": child.pid, "cause": cause}
+    unstarted = len(child.handed) - len(blamed)
+    others = f"{counted(unstarted, 'row')} {'goes' if unstarted == 1 else 'go'} on in a new child"
     for held in blamed:
         service: Service = held.lane.service
         of = f" of {service.subscription.max_attempts}" if service.subscription.max_attempts else ""
+        row = {"queue": service.name, "row": str(held.id), "attempt": held.attempt}
         log.error(
-            "child %d (pid %d) died: %s. Row %s of %s spends attempt %d%s; %d rows go on in a new child",
-            child.index + 1, child.pid, cause, held.id, service.name, held.attempt, of, len(child.handed) - len(blamed),
+            "child %d (pid %d) died: %s. Row %s of %s spends attempt %d%s; %s",
+            child.index + 1, child.pid, cause, held.id, service.name, held.attempt, of, others,
+            extra={"fields": who | row},
         )  # fmt: skip
     if not blamed:
-        log.error("child %d (pid %d) died: %s. It ran no row", child.index + 1, child.pid, cause)
+        fields = {"fields": who}
+        log.error("child %d (pid %d) died: %s. It ran no row", child.index + 1, child.pid, cause, extra=fields)
 
 
 def _could_not_start(replica: Replica, child: Child, cause: str) -> None:
@@ -246,10 +258,10 @@ def recall(replica: Replica, children: Iterable[Child]) -> None:
     """Let children start no more rows, and take back what they have not started."""
     for child in [child for child in children if child.is_ready]:
         child.recall()
-        replica.later(SETTLED_WORDS, partial(_take_back, child))
+        replica.later(SETTLED_WORDS, partial(_take_back, replica, child))
 
 
-def _take_back(child: Child) -> None:
+def _take_back(replica: Replica, child: Child) -> None:
     """Take back what a recalled child has not started: it looks at the stop word after it has named the row it starts."""
     if child.state is not State.RECALLED:
         return
@@ -260,8 +272,10 @@ def _take_back(child: Child) -> None:
         held = child.handed.pop(no)
         held.lane.handed -= 1
         reports.unstarted(held.lane.service, held)
-    if unstarted:
-        log.info("child %d: %d rows taken back, %d still run", child.index + 1, len(unstarted), len(child.handed))
+    if unstarted and replica.life is Life.SERVING:
+        log.info(
+            "child %d: %s taken back, %d still run", child.index + 1, counted(len(unstarted), "row"), len(child.handed)
+        )
 
 
 def close_idle(replica: Replica) -> None:

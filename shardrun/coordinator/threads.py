@@ -36,6 +36,7 @@ class DatabaseThreads:
         self._busy = 0
         self._closing = False
         self._suspicion = 0
+        self._open: set[int] = set()  # the threads that have a connection
         self._threads = [
             threading.Thread(target=self._serve, name=f"shardrun-database-{n}", daemon=True) for n in range(size)
         ]
@@ -49,6 +50,11 @@ class DatabaseThreads:
         Where there is only one (SQLite has one writer), claims take it while nothing else wants it.
         """
         return self.size - self._busy - (1 if self.size > 1 else 0)
+
+    @property
+    def connections(self) -> int:
+        """Count the connections that are open."""
+        return len(self._open)
 
     def submit(self, work: Work[T], done: Done[T], urgent: bool = False) -> None:
         """Run `work` on some connection, then `done` in the loop's thread with its result or its `ShardrunError`.
@@ -84,22 +90,27 @@ class DatabaseThreads:
             result: Any
             try:
                 if connection is not None and trusted != self._suspicion and not self._database.is_usable(connection):
-                    self._database.close(connection)
+                    self._close(connection)
                     connection = None
                 trusted = self._suspicion
                 if connection is None:
                     connection = self._database.connect(self._part)
+                    self._open.add(threading.get_ident())
                 result = work(connection)
             except ShardrunError as error:
                 result = error
                 if isinstance(error, ConnectionLost) and connection is not None:
-                    self._database.close(connection)
+                    self._close(connection)
                     connection = None
             except Exception as error:  # a thread's top frame: the loop raises it, and the rows' leases run out
                 result = error
             self._post(lambda done=done, result=result: self._finish(done, result))  # type: ignore[misc]
         if connection is not None:
-            self._database.close(connection)
+            self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        self._open.discard(threading.get_ident())
+        self._database.close(connection)
 
     def _next(self) -> tuple[Work[Any], Done[Any]] | None:
         with self._wanted:

@@ -85,6 +85,26 @@ class Backlog:
     awaited: bool  # some row of the ids that were asked for is still unfinished
 
 
+class Waiting(NamedTuple):
+    """Why a claim took nothing, from the first `WAITING_LIMIT` unfinished rows in claim order.
+
+    `later` rows are not due, `leased` are held, `free` are neither (locked by someone's transaction, or new). `first` is the
+    first due time, UTC without zone, `seconds` from now. `elsewhere` names a group, quoted, where only others have rows.
+    """
+
+    rows: int
+    later: int
+    leased: int
+    free: int
+    first: str | None
+    seconds: float | None
+    elsewhere: str | None
+
+
+WAITING_LIMIT = 10_000
+"""Rows that `Store.waiting` looks at. Larger: exact for more of them, read by a longer scan."""
+
+
 class Store(Protocol):
     """The statements of one subscription, built once."""
 
@@ -119,6 +139,9 @@ class Store(Protocol):
 
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
         """Look at what is left, without a full scan."""
+
+    def waiting(self, connection: Connection) -> Waiting:
+        """Look why a claim took nothing, at a bounded number of rows."""
 
 
 class Database(Protocol):

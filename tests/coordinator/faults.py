@@ -7,7 +7,18 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Connection, Extension, Settlement, Store, Token
+from shardrun.db.store import (
+    NONE_ACKED,
+    Acked,
+    Backlog,
+    Claimed,
+    Connection,
+    Extension,
+    Settlement,
+    Store,
+    Token,
+    Waiting,
+)
 from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError
 
 T = TypeVar("T")
@@ -119,6 +130,9 @@ class FaultyStore:
 
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
         return self._call("backlog", list(awaited), lambda: self._store.backlog(connection, awaited))
+
+    def waiting(self, connection: Connection) -> Waiting:
+        return self._store.waiting(connection)
 
 
 class FaultyDatabase:

@@ -78,6 +78,7 @@ VERBS: Mapping[ModuleType, Mapping[str, Callable[[Layout], Statement | None]]] =
             for name in ("lease_end", "extend", "ack", "drop", "retry", "snooze", "bury", "release", "recount", "look")
         },
         "backlog": postgres.backlog,
+        "waiting": postgres.waiting,
     },
     sqlite: {
         "candidates": lambda laid: sqlite.candidates(laid, 0),
@@ -92,6 +93,7 @@ VERBS: Mapping[ModuleType, Mapping[str, Callable[[Layout], Statement | None]]] =
         "recount": sqlite.recount,
         "look": lambda laid: sqlite.look(laid, 2),
         "backlog": sqlite.backlog,
+        "waiting": sqlite.waiting,
         "awaited": lambda laid: sqlite.awaited(laid, 2),
     },
 }
@@ -133,6 +135,7 @@ def test_both_dialects_have_the_same_verbs_in_the_same_order() -> None:
         "recount",
         "look",
         "backlog",
+        "waiting",
     )
     for dialect in VERBS:
         order = [name for name in vars(dialect) if name in verbs]

@@ -249,6 +249,37 @@ END_SESSIONS = """\
 select pid, pg_terminate_backend(pid)
   from pg_stat_activity
  where pid = any (%s::int[])
+def waiting(layout: Layout) -> Statement:
+    """Look why a claim took nothing: rows that are due later, held, and neither; the first due time; another group."""
+    table, due, lock = table_name(layout.table), layout.column("retry_after"), layout.roles["locked_until"]
+    mine, processed, group = unfinished_rows(layout, "c"), layout.column("processed_at"), layout.column("group")
+    at = f"c.{quote(due.name)}" if due else "null::timestamptz"
+    is_later = f"coalesce({at} > {now_of(due)}, false)" if due else "false"
+    where = f"\n   where {conjunction(mine, 4)}" if mine else ""
+    others = f" where o.{quote(processed.name)} is null" if processed else ""
+    elsewhere = (
+        f"(select quote_nullable(o.{quote(group.name)}::text) from {table} as o{others} limit 1)" if group else "null"
+    )
+    text = f"""\
+with clock as materialized (
+  select clock_timestamp() as now
+), seen as (
+  select {at} as due, {is_later} as later, coalesce(c.{quote(lock.name)} > {now_of(lock)}, false) as held
+    from {table} as c{where}
+   order by {claim_order(layout)}
+   limit %(limit)s
+), summed as (
+  select count(*) as rows, count(*) filter (where later) as later, count(*) filter (where held) as held,
+         count(*) filter (where not later and not held) as free, min(due) filter (where later) as first
+    from seen
+)
+select rows, later, held, free, first::text,
+       (extract(epoch from first) - extract(epoch from {now_of(due) if due else "null::timestamptz"}))::float8,
+       case when rows = 0 then {elsewhere if layout.group is not None else "null"} end
+  from summed"""
+    return Statement(text, ("limit", *group_parameter(layout)))
+
+
    and application_name = %s
    and backend_type = 'client backend'"""
 """End sessions by number, where they still bear the name of the part that opened them."""

@@ -13,7 +13,18 @@ from shardrun.db.postgres.driver import Connection, Step
 from shardrun.db.postgres.fetch import Fetch
 from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
 from shardrun.db.statement import Statement
-from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Extension, Settlement, Token, Verb
+from shardrun.db.store import (
+    NONE_ACKED,
+    WAITING_LIMIT,
+    Acked,
+    Backlog,
+    Claimed,
+    Extension,
+    Settlement,
+    Token,
+    Verb,
+    Waiting,
+)
 from shardrun.db.table import Layout, payload_kind
 from shardrun.errors import DeclarationProblem, StatementFailed
 
@@ -66,11 +77,14 @@ class PostgresStore:
         """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
         return payload_kind(self.layout)
 
+        self._waiting = sql.waiting(layout)
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
         every = [self._claim, self._claim_others, self._lease_end, self._extend, *self._shared.values()]
         every += [self._fetch.statement] if self._fetch else []
-        return [one for one in [*every, *self._alone.values(), self._look, self._backlog] if one is not None]
+        return [
+            one for one in [*every, *self._alone.values(), self._look, self._backlog, self._waiting] if one is not None
+        ]
 
     def prepare(self, connection: Connection) -> None:
         """Run every statement on no row, in a transaction that is rolled back: names, types and permissions are checked."""
@@ -162,6 +176,11 @@ class PostgresStore:
             "reason": storable(one.reason, self._encodes_all),
         }
         return statement, self._values(values)
+
+    def waiting(self, connection: Connection) -> Waiting:
+        """Look why a claim took nothing, along the claim's index."""
+        values = {"group": self.layout.group, "limit": WAITING_LIMIT}
+        return Waiting._make(_only_row(driver.run(connection, self._waiting, values)))
 
     def _resolve(self, connection: Connection, doubted: list[Settlement]) -> set[Any]:
         """Find which settlements had been committed before, by a locking look: whoever is still committing is waited for."""

@@ -197,6 +197,34 @@ select exists ({rows(f"{at} is null", spelt)})
     return Statement(text, group_parameter(layout))
 
 
+def waiting(layout: Layout) -> Statement:
+    """Look why a claim took nothing: rows that are due later, held, and neither; the first due time; another group."""
+    table, due = table_name(layout.table), layout.column("retry_after")
+    mine, processed, group = unfinished_rows(layout), layout.column("processed_at"), layout.column("group")
+    at = quote(due.name) if due else "null"
+    spelt = " and ".join(times.sorts(quote(column.name), role) for role, column in times.columns_of(layout).items())
+    where = f"\n   where {' and '.join(mine)}" if mine else ""
+    others = f" where {quote(processed.name)} is null" if processed else ""
+    elsewhere = f"(select quote({quote(group.name)}) from {table}{others} limit 1)" if group else "null"
+    text = f"""\
+with seen as (
+  select {at} as due, coalesce({at} > {NOW}, 0) as later,
+         coalesce({quote(layout.roles["locked_until"].name)} > {NOW}, 0) as held,
+         {spelt} as spelt
+    from {table}{where}
+   order by {", ".join(quote(layout.roles[role].name) for role in layout.order)}
+   limit ?
+), summed as (
+  select count(*) as rows, count(*) filter (where spelt and later) as later, count(*) filter (where spelt and held) as held,
+         count(*) filter (where spelt and not later and not held) as free, min(due) filter (where spelt and later) as first
+    from seen
+)
+select rows, later, held, free, first, (julianday(first) - julianday('now')) * 86400.0,
+       case when rows = 0 then {elsewhere if layout.group is not None else "null"} end
+  from summed"""
+    return Statement(text, (*group_parameter(layout), "limit"))
+
+
 def awaited(layout: Layout, length: int) -> Statement:
     """Look whether any of some ids is unfinished."""
     where = _all([*unfinished_rows(layout), f"{quote(layout.roles['id'].name)} in ({_places(length)})"])

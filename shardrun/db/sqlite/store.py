@@ -12,7 +12,18 @@ from shardrun.db.settling import in_effect, in_order, not_among, share, share_ac
 from shardrun.db.sqlite import driver, sql, times
 from shardrun.db.sqlite.fetch import Fetch
 from shardrun.db.sqlite.lists import Sized, parsed
-from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Extension, Settlement, Token, Verb
+from shardrun.db.store import (
+    NONE_ACKED,
+    WAITING_LIMIT,
+    Acked,
+    Backlog,
+    Claimed,
+    Extension,
+    Settlement,
+    Token,
+    Verb,
+    Waiting,
+)
 from shardrun.db.table import Layout, payload_kind
 from shardrun.errors import DeclarationProblem, StatementFailed
 
@@ -49,6 +60,7 @@ class SqliteStore:
         self._look = Sized(layout, sql.look)
         self._backlog = sql.backlog(layout)
         self._awaited = Sized(layout, sql.awaited)
+        self._waiting = sql.waiting(layout)
         self._group = [layout.group] if layout.group is not None and "group" in layout.roles else []
         self._columns = list(layout.table.columns)
         self._misspelt = sql.misspelt(layout)
@@ -74,6 +86,7 @@ class SqliteStore:
             self._backlog,
             self._misspelt,
         ]
+            self._waiting,
         statements += [one for one in singles if one is not None]
         try:
             with driver.naming_errors(connection):
@@ -189,6 +202,12 @@ class SqliteStore:
     def _row(self, row: Sequence[Any], token: Token, attempt: int) -> Claimed:
         """Make a claim of a whole row, as it is after the claim."""
         body = dict(zip(self._columns, row[7:], strict=True))
+    def waiting(self, connection: sqlite3.Connection) -> Waiting:
+        """Look why a claim took nothing, along the claim's index."""
+        with driver.naming_errors(connection):
+            found = connection.execute(self._waiting.text, [*self._group, WAITING_LIMIT]).fetchone()
+        return Waiting._make(found)
+
         body[self.layout.roles["locked_until"].name] = token
         if counted := self.layout.column("attempt"):
             body[counted.name] = attempt

@@ -113,3 +113,22 @@ select exists (select from "app"."jobs" as t where t."processed_at" is null and 
        or exists (select from "app"."jobs" as t where t."processed_at" is null and t."retry_after" <= (select (clock_timestamp() at time zone 'utc'))),
        (select count(*) from (select from "app"."jobs" as t where t."processed_at" is null and t."retry_after" > (select (clock_timestamp() at time zone 'utc')) limit 100000) as later),
        exists (select from "app"."jobs" as t where t."processed_at" is null and t."id" = any (%(ids)s::bigint[]));
+
+-- waiting (limit)
+with clock as materialized (
+  select clock_timestamp() as now
+), seen as (
+  select c."retry_after" as due, coalesce(c."retry_after" > (select now at time zone 'utc' from clock), false) as later, coalesce(c."locked_until" > (select now at time zone 'utc' from clock), false) as held
+    from "app"."jobs" as c
+   where c."processed_at" is null
+   order by c."retry_after" nulls first, c."id"
+   limit %(limit)s
+), summed as (
+  select count(*) as rows, count(*) filter (where later) as later, count(*) filter (where held) as held,
+         count(*) filter (where not later and not held) as free, min(due) filter (where later) as first
+    from seen
+)
+select rows, later, held, free, first::text,
+       (extract(epoch from first) - extract(epoch from (select now at time zone 'utc' from clock)))::float8,
+       case when rows = 0 then null end
+  from summed;

@@ -117,3 +117,22 @@ select exists (select from "app"."jobs" as t where t."group" = %(group)s and t."
        or exists (select from "app"."jobs" as t where t."group" = %(group)s and t."retry_after" <= (select clock_timestamp())),
        (select count(*) from (select from "app"."jobs" as t where t."group" = %(group)s and t."retry_after" > (select clock_timestamp()) limit 100000) as later),
        exists (select from "app"."jobs" as t where t."group" = %(group)s and t."id" = any (%(ids)s::bigint[]));
+
+-- waiting (limit, group)
+with clock as materialized (
+  select clock_timestamp() as now
+), seen as (
+  select c."retry_after" as due, coalesce(c."retry_after" > (select now from clock), false) as later, coalesce(c."locked_until" > (select now from clock), false) as held
+    from "app"."jobs" as c
+   where c."group" = %(group)s
+   order by c."priority", c."retry_after" nulls first, c."id"
+   limit %(limit)s
+), summed as (
+  select count(*) as rows, count(*) filter (where later) as later, count(*) filter (where held) as held,
+         count(*) filter (where not later and not held) as free, min(due) filter (where later) as first
+    from seen
+)
+select rows, later, held, free, first::text,
+       (extract(epoch from first) - extract(epoch from (select now from clock)))::float8,
+       case when rows = 0 then (select quote_nullable(o."group"::text) from "app"."jobs" as o limit 1) end
+  from summed;

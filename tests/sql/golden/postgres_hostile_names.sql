@@ -163,3 +163,22 @@ select exists (select from "My Schema"."or""der %%s" as t where t."group" = %(gr
        or exists (select from "My Schema"."or""der %%s" as t where t."group" = %(group)s and t."%%(id)s" <= (select clock_timestamp())),
        (select count(*) from (select from "My Schema"."or""der %%s" as t where t."group" = %(group)s and t."%%(id)s" > (select clock_timestamp()) limit 100000) as later),
        exists (select from "My Schema"."or""der %%s" as t where t."group" = %(group)s and t."User Id" = any (%(ids)s::bigint[]));
+
+-- waiting (limit, group)
+with clock as materialized (
+  select clock_timestamp() as now
+), seen as (
+  select c."%%(id)s" as due, coalesce(c."%%(id)s" > (select now from clock), false) as later, coalesce(c."locked_until" > (select now from clock), false) as held
+    from "My Schema"."or""der %%s" as c
+   where c."group" = %(group)s
+   order by c."priority", c."%%(id)s" nulls first, c."User Id"
+   limit %(limit)s
+), summed as (
+  select count(*) as rows, count(*) filter (where later) as later, count(*) filter (where held) as held,
+         count(*) filter (where not later and not held) as free, min(due) filter (where later) as first
+    from seen
+)
+select rows, later, held, free, first::text,
+       (extract(epoch from first) - extract(epoch from (select now from clock)))::float8,
+       case when rows = 0 then (select quote_nullable(o."group"::text) from "My Schema"."or""der %%s" as o limit 1) end
+  from summed;

@@ -134,3 +134,21 @@ select t."id", (t."locked_until" + interval '365000 days')::timestamp with time 
 select exists (select from "app"."jobs" as t),
        0,
        exists (select from "app"."jobs" as t where t."id" = any (%(ids)s::bigint[]));
+
+-- waiting (limit)
+with clock as materialized (
+  select clock_timestamp() as now
+), seen as (
+  select null::timestamptz as due, false as later, coalesce(c."locked_until" > (select now from clock), false) as held
+    from "app"."jobs" as c
+   order by c."id"
+   limit %(limit)s
+), summed as (
+  select count(*) as rows, count(*) filter (where later) as later, count(*) filter (where held) as held,
+         count(*) filter (where not later and not held) as free, min(due) filter (where later) as first
+    from seen
+)
+select rows, later, held, free, first::text,
+       (extract(epoch from first) - extract(epoch from null::timestamptz))::float8,
+       case when rows = 0 then null end
+  from summed;

@@ -98,6 +98,24 @@ select exists (select 1 from "app"."jobs" where "processed_at" is null and "retr
        or exists (select 1 from "app"."jobs" where "processed_at" is null and "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now') and ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))),
        (select count(*) from (select 1 from "app"."jobs" where "processed_at" is null and "retry_after" > strftime('%Y-%m-%d %H:%M:%f', 'now') limit 100000));
 
+-- waiting (limit)
+with seen as (
+  select "retry_after" as due, coalesce("retry_after" > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) as later,
+         coalesce("locked_until" > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) as held,
+         ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) as spelt
+    from "app"."jobs"
+   where "processed_at" is null
+   order by "retry_after", "id"
+   limit ?
+), summed as (
+  select count(*) as rows, count(*) filter (where spelt and later) as later, count(*) filter (where spelt and held) as held,
+         count(*) filter (where spelt and not later and not held) as free, min(due) filter (where spelt and later) as first
+    from seen
+)
+select rows, later, held, free, first, (julianday(first) - julianday('now')) * 86400.0,
+       case when rows = 0 then null end
+  from summed;
+
 -- awaited (id x 2)
 select exists (select 1 from "app"."jobs"
  where "processed_at" is null

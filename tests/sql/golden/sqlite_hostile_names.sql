@@ -116,6 +116,24 @@ select exists (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(
        or exists (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now') and ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))),
        (select count(*) from (select 1 from "My Schema"."or""der %s" where "group" = ?1 and "%(id)s" > strftime('%Y-%m-%d %H:%M:%f', 'now') limit 100000));
 
+-- waiting (group, limit)
+with seen as (
+  select "%(id)s" as due, coalesce("%(id)s" > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) as later,
+         coalesce("locked_until" > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) as held,
+         ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) as spelt
+    from "My Schema"."or""der %s"
+   where "group" = ?1
+   order by "priority", "%(id)s", "User Id"
+   limit ?
+), summed as (
+  select count(*) as rows, count(*) filter (where spelt and later) as later, count(*) filter (where spelt and held) as held,
+         count(*) filter (where spelt and not later and not held) as free, min(due) filter (where spelt and later) as first
+    from seen
+)
+select rows, later, held, free, first, (julianday(first) - julianday('now')) * 86400.0,
+       case when rows = 0 then (select quote("group") from "My Schema"."or""der %s" limit 1) end
+  from summed;
+
 -- awaited (group, id x 2)
 select exists (select 1 from "My Schema"."or""der %s"
  where "group" = ?1

@@ -95,6 +95,23 @@ select "id", strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days')
 select exists (select 1 from "app"."jobs" where ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))),
        0;
 
+-- waiting (limit)
+with seen as (
+  select null as due, coalesce(null > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) as later,
+         coalesce("locked_until" > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) as held,
+         ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null))) as spelt
+    from "app"."jobs"
+   order by "id"
+   limit ?
+), summed as (
+  select count(*) as rows, count(*) filter (where spelt and later) as later, count(*) filter (where spelt and held) as held,
+         count(*) filter (where spelt and not later and not held) as free, min(due) filter (where spelt and later) as first
+    from seen
+)
+select rows, later, held, free, first, (julianday(first) - julianday('now')) * 86400.0,
+       case when rows = 0 then null end
+  from summed;
+
 -- awaited (id x 2)
 select exists (select 1 from "app"."jobs"
  where "id" in (?, ?));

@@ -1,0 +1,57 @@
+"""The sentence that says why nothing happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardrun.coordinator.nothing_due import reason
+from shardrun.db.store import WAITING_LIMIT, Waiting
+
+FIRST = "2026-01-31 14:00:00.25+00"
+
+
+@pytest.mark.parametrize(
+    ("found", "group", "sentence"),
+    [
+        (
+            Waiting(3, 3, 0, 0, FIRST, 7080.0, None),
+            None,
+            "nothing is due. 3 rows wait, the first until 14:00:00 UTC (in 1 h 58 min); 0 leased.",
+        ),
+        (
+            Waiting(1, 1, 0, 0, FIRST, 90_000.0, None),
+            None,
+            "nothing is due. 1 row waits, the first until 2026-01-31 14:00:00 UTC (in 25 h 0 min); 0 leased.",
+        ),
+        (
+            Waiting(1, 1, 0, 0, "infinity", float("inf"), None),
+            None,
+            "nothing is due. 1 row waits, the first until infinity; 0 leased.",
+        ),
+        (Waiting(2, 0, 2, 0, None, None, None), "a", "nothing is due. 0 rows wait; 2 leased."),
+        (
+            Waiting(WAITING_LIMIT, 9_999, 0, 1, FIRST, 5.0, None),
+            None,
+            "nothing is due. 9,999+ rows wait, the first until 14:00:00 UTC (in 5.0 s); 0+ leased. 1 row could not be taken: "
+            "another transaction has locked it, or it is only just there.",
+        ),
+        (
+            Waiting(0, 0, 0, 0, None, None, None),
+            None,
+            "the table has no unfinished row (a transaction that has not committed yet is not seen).",
+        ),
+        (
+            Waiting(0, 0, 0, 0, None, None, None),
+            "live",
+            "the table has no unfinished row of group 'live' (a transaction that has not committed yet is not seen).",
+        ),
+        (
+            Waiting(0, 0, 0, 0, None, None, "'Live'"),
+            "live",
+            "the table has no unfinished row of group 'live', but it has some of group 'Live'.",
+        ),
+    ],
+)
+def test_the_sentence_says_what_the_table_holds(found: Waiting, group: str | None, sentence: str) -> None:
+    """Text 1 #20: due times are the database's, in UTC."""
+    assert reason(found, group) == sentence
