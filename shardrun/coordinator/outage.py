@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from shardrun.coordinator import clock, keeper, settle
-from shardrun.coordinator.replica import Outage, Replica, log
+from shardrun.coordinator.replica import AWAY, Outage, Replica, log
 from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError
-
-FIRST = 0.05
-"""Seconds before the second try. Smaller: more tries against a server that is starting."""
-
-LONGEST = 1.0
-"""Seconds between tries at most. Larger: slower recovery when the server is back."""
+from shardrun.policy.retries import backoff
 
 
 def recover(replica: Replica) -> None:
@@ -18,6 +13,9 @@ def recover(replica: Replica) -> None:
     outage = replica.outage
     now = clock.now()
     if outage is None or outage.under_way or now < outage.next_try:
+        return
+    if outage.repeating:
+        _look_at_repeats(replica, outage)
         return
     outage.tries += 1
     outage.failed = False
@@ -40,11 +38,26 @@ def _answered(replica: Replica, outage: Outage, error: ShardrunError | None) -> 
     if outage.under_way:
         return
     if outage.failed:
-        wait = min(FIRST * 2.0 ** min(outage.tries, 10), LONGEST)
-        outage.next_try = clock.now() + wait
-        replica.later(wait, lambda: None)
+        _try_later(replica, outage)
         return
-    replica.outage = None
-    log.warning("the database answers again, after %.1f s", clock.now() - outage.began)
+    outage.repeating = True
     for service in replica.services:
         settle.repeat(replica, service)
+
+
+def _look_at_repeats(replica: Replica, outage: Outage) -> None:
+    if any(service.settling for service in replica.services):
+        return
+    outage.repeating = False
+    if any(service.in_doubt for service in replica.services):
+        _try_later(replica, outage)
+        return
+    outage.ended = clock.now()
+    replica.outage, replica.last_outage = None, outage
+    log.warning("the database answers again, after %.1f s", outage.ended - outage.began)
+
+
+def _try_later(replica: Replica, outage: Outage) -> None:
+    wait = backoff(AWAY, outage.tries, 0.0)
+    outage.next_try = clock.now() + wait
+    replica.later(wait, lambda: None)

@@ -15,12 +15,21 @@ from shardrun.coordinator.threads import DatabaseThreads
 from shardrun.coordinator.waiting import Events
 from shardrun.db.store import Database
 from shardrun.errors import ShardrunError
+from shardrun.outcome import Backoff
+from shardrun.policy.retries import backoff
 
 log = logging.getLogger("shardrun")
 
 PATIENCE = 5.0
 """Seconds beyond the drain timeout that a stop waits for the last settlements. Larger: slower stops while the database is
 away. Smaller: more rows wait for their leases to run out."""
+
+AWAY = Backoff(first=0.1, factor=2, longest=1.0, jitter=0.0)
+"""Between tries to reach the database. Longer: slower recovery. Shorter: more tries against a server that is starting."""
+
+RELAPSE = 5.0
+"""Seconds after an outage in which another one goes on with the same back-off. Larger: a server that fails now and then is
+tried more slowly; smaller: one that takes some connections and refuses others is tried without rest."""
 
 
 class Life(enum.Enum):
@@ -42,6 +51,8 @@ class Outage:
     tries: int = 0
     under_way: int = 0  # extensions of this try that have not answered
     failed: bool = False  # one of them has failed
+    repeating: bool = False  # leases are extended; what was in doubt is being repeated
+    ended: float = float("-inf")
 
 
 @dataclass(slots=True)
@@ -63,9 +74,13 @@ class Replica:
     incoming: Child | None = None  # a replacement that imports, while the one it replaces still runs
     to_replace: list[int] = field(default_factory=list)
     outage: Outage | None = None
+    last_outage: Outage | None = None
     failure: ShardrunError | None = None
     patience_ends: float = float("inf")  # when a stop no longer waits for a database that is away
+    made: float = field(default_factory=clock.now)
     began: float | None = None  # when the first claim could be sent
+    given_back: int = 0  # rows that a stop gave back unstarted
+    stop_told: bool = True  # what a stop found in hand was logged, once what runs was known
     interrupted: bool = False  # handlers were ended before they had finished
     looking: bool = False  # a look at quiet children is due
     random: Random = field(default_factory=Random)
@@ -77,10 +92,7 @@ class Replica:
     def in_hand(self) -> int:
         """Count the rows that this replica holds."""
         return sum(len(service.book) for service in self.services)
-    made: float = field(default_factory=clock.now)
 
-    given_back: int = 0  # rows that a stop gave back unstarted
-    stop_told: bool = True  # what a stop found in hand was logged, once what runs was known
     @property
     def has_ended(self) -> bool:
         """Tell whether nothing is left to do."""
@@ -88,10 +100,17 @@ class Replica:
 
     def connection_lost(self, error: ShardrunError) -> None:
         """Note that a connection broke or could not be opened; `outage.recover` takes it from there."""
-        if self.outage is None:
+        if self.outage is not None:
+            return
+        now, last = clock.now(), self.last_outage
+        if last is not None and now - last.ended < RELAPSE:  # some connections work and others do not
+            wait = backoff(AWAY, last.tries, 0.0)
+            self.outage = Outage(last.began, now + wait, last.tries)
+            self.later(wait, lambda: None)
+        else:
             log.warning("the connection to the database is gone: %s", error)
-            self.outage = Outage(began=clock.now(), next_try=clock.now())
-            self.threads.suspect()
+            self.outage = Outage(began=now, next_try=now)
+        self.threads.suspect()
 
     def limit_patience(self) -> None:
         """From now on, wait for a database that is away no longer than for handlers; leases give back what is left."""
