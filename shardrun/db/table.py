@@ -51,6 +51,7 @@ class Table:
     primary_key: tuple[str, ...] = ()
     unique: frozenset[str] = frozenset()
     indexes: tuple[Index, ...] = ()
+    rewrites: bool = False  # triggers, rules or policies may keep an update from being written
     obstacle: str | None = None  # why it cannot be a queue: "is a view, and ..."
 
     @property

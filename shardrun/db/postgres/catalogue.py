@@ -32,7 +32,7 @@ OTHERS = {"v": "view", "m": "materialized view", "f": "foreign table"}
 OBSTACLES = {kind: f"is a {name}, and shardrun reads tables only" for kind, name in OTHERS.items()}
 
 FIND = """
-select c.oid, n.nspname, c.relname, c.relkind::text,
+select c.oid, n.nspname, c.relname, c.relkind::text, c.relhastriggers or c.relhasrules or c.relrowsecurity,
        array(select h.inhrelid::regclass::text from pg_inherits h
               where h.inhparent = c.oid and c.relkind = 'r' order by 1)
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -82,7 +82,7 @@ def read(connection: Connection, parts: Sequence[str]) -> Table | None:
         found = connection.execute(FIND, (quoted,)).fetchone()
         if found is None:
             return None
-        oid, schema, name, kind, heirs = found
+        oid, schema, name, kind, rewrites, heirs = found
         columns = [_column(row) for row in connection.execute(COLUMNS, {"table": oid})]
         indexes = connection.execute(INDEXES, {"table": oid}).fetchall()
     return Table(
@@ -91,6 +91,7 @@ def read(connection: Connection, parts: Sequence[str]) -> Table | None:
         primary_key=next((tuple(row[5]) for row in indexes if row[2]), ()),
         unique=frozenset(row[5][0] for row in indexes if row[1] and row[4] == 1 and row[5][0]),
         indexes=tuple(_index(row) for row in indexes if row[7] == "btree"),
+        rewrites=rewrites,
         obstacle=_inherited(heirs) if heirs else OBSTACLES.get(kind),
     )
 

@@ -49,17 +49,62 @@ LATER_LIMIT = 100_000
 
 def claim(layout: Layout, leaving_out: bool) -> Statement:
     """Take free rows in claim order and write a lease on them; the outer select puts them in order again."""
+    conditions = _free_rows(layout, leaving_out)
+    return Statement(
+        _claim(layout, conditions), ("limit", *(("full_keys",) if leaving_out else ()), *group_parameter(layout))
+    )
+
+
+def claim_around(layout: Layout) -> Statement:
+    """Do the same for some rows only, or for all but some: where the database refuses to claim a row."""
+    return Statement(_claim(layout, _free_rows_around(layout)), ("limit", "only", "avoided", *group_parameter(layout)))
+
+
+def candidates(layout: Layout) -> Statement:
+    """Read which rows such a claim would take."""
+    key, conditions = layout.roles["id"], _free_rows_around(layout)
+    text = f"""\
+with clock as materialized (
+  select clock_timestamp() as now
+)
+select {identity(f"c.{quote(key.name)}", layout)}
+  from {table_name(layout.table)} as c
+ where {conjunction(conditions, 1)}
+ order by {claim_order(layout)}
+ limit %(limit)s
+   for no key update skip locked"""
+    return Statement(text, ("limit", "only", "avoided", *group_parameter(layout)))
+
+
+def _free_rows(layout: Layout, leaving_out: bool) -> list[str]:
     lock = layout.roles["locked_until"]
     held = quote(lock.name)
-    attempt = layout.column("attempt")
-    count = f",\n         {quote(attempt.name)} = coalesce(t.{quote(attempt.name)}, 0) + 1" if attempt else ""
     conditions = [*unfinished_rows(layout, "c"), *due_rows(layout), f"(c.{held} is null or c.{held} <= {now_of(lock)})"]
     if leaving_out:
         key = layout.roles["partition_key"]
         conditions.append(
             f"(c.{quote(key.name)} is null or {lane_key(key, 'c')} <> all (%(full_keys)s::{lane_type(key)}[]))"
         )
-    text = f"""\
+    return conditions
+
+
+def _free_rows_around(layout: Layout) -> list[str]:
+    key = layout.roles["id"]
+    name, kind = f"c.{quote(key.name)}", f"{type_of(key)}[]"
+    by_key = layout.by_key and "partition_key" in layout.roles
+    return [
+        *_free_rows(layout, leaving_out=by_key),
+        f"(%(only)s::{kind} is null or {name} = any (%(only)s::{kind}))",
+        f"{name} <> all (%(avoided)s::{kind})",
+    ]
+
+
+def _claim(layout: Layout, conditions: list[str]) -> str:
+    lock = layout.roles["locked_until"]
+    held = quote(lock.name)
+    attempt = layout.column("attempt")
+    count = f",\n         {quote(attempt.name)} = coalesce(t.{quote(attempt.name)}, 0) + 1" if attempt else ""
+    return f"""\
 with clock as materialized (
   select clock_timestamp() as now
 ), claimed as (
@@ -77,7 +122,6 @@ with clock as materialized (
 select {listing(handed_out(layout), 7)}
   from claimed
  order by {claimed_order(layout)}"""
-    return Statement(text, ("limit", *(("full_keys",) if leaving_out else ()), *group_parameter(layout)))
 
 
 def lease_end(layout: Layout) -> Statement:
@@ -205,6 +249,37 @@ select {some(f"{at} is null")}
     return Statement(text, (*group_parameter(layout), "ids"))
 
 
+def waiting(layout: Layout) -> Statement:
+    """Look why a claim took nothing: rows that are due later, held, and neither; the first due time; another group."""
+    table, due, lock = table_name(layout.table), layout.column("retry_after"), layout.roles["locked_until"]
+    mine, processed, group = unfinished_rows(layout, "c"), layout.column("processed_at"), layout.column("group")
+    at = f"c.{quote(due.name)}" if due else "null::timestamptz"
+    is_later = f"coalesce({at} > {now_of(due)}, false)" if due else "false"
+    where = f"\n   where {conjunction(mine, 4)}" if mine else ""
+    others = f" where o.{quote(processed.name)} is null" if processed else ""
+    elsewhere = (
+        f"(select quote_nullable(o.{quote(group.name)}::text) from {table} as o{others} limit 1)" if group else "null"
+    )
+    text = f"""\
+with clock as materialized (
+  select clock_timestamp() as now
+), seen as (
+  select {at} as due, {is_later} as later, coalesce(c.{quote(lock.name)} > {now_of(lock)}, false) as held
+    from {table} as c{where}
+   order by {claim_order(layout)}
+   limit %(limit)s
+), summed as (
+  select count(*) as rows, count(*) filter (where later) as later, count(*) filter (where held) as held,
+         count(*) filter (where not later and not held) as free, min(due) filter (where later) as first
+    from seen
+)
+select rows, later, held, free, first::text,
+       (extract(epoch from first) - extract(epoch from {now_of(due) if due else "null::timestamptz"}))::float8,
+       case when rows = 0 then {elsewhere if layout.group is not None else "null"} end
+  from summed"""
+    return Statement(text, ("limit", *group_parameter(layout)))
+
+
 def _update_one(layout: Layout, changes: list[str], parameters: tuple[str, ...]) -> Statement:
     text = f"update {table_name(layout.table)} as t\n   set {listing(changes, 7)}\n where {held_row(layout)}"
     return Statement(text, ("id", "token", *parameters))
@@ -249,37 +324,6 @@ END_SESSIONS = """\
 select pid, pg_terminate_backend(pid)
   from pg_stat_activity
  where pid = any (%s::int[])
-def waiting(layout: Layout) -> Statement:
-    """Look why a claim took nothing: rows that are due later, held, and neither; the first due time; another group."""
-    table, due, lock = table_name(layout.table), layout.column("retry_after"), layout.roles["locked_until"]
-    mine, processed, group = unfinished_rows(layout, "c"), layout.column("processed_at"), layout.column("group")
-    at = f"c.{quote(due.name)}" if due else "null::timestamptz"
-    is_later = f"coalesce({at} > {now_of(due)}, false)" if due else "false"
-    where = f"\n   where {conjunction(mine, 4)}" if mine else ""
-    others = f" where o.{quote(processed.name)} is null" if processed else ""
-    elsewhere = (
-        f"(select quote_nullable(o.{quote(group.name)}::text) from {table} as o{others} limit 1)" if group else "null"
-    )
-    text = f"""\
-with clock as materialized (
-  select clock_timestamp() as now
-), seen as (
-  select {at} as due, {is_later} as later, coalesce(c.{quote(lock.name)} > {now_of(lock)}, false) as held
-    from {table} as c{where}
-   order by {claim_order(layout)}
-   limit %(limit)s
-), summed as (
-  select count(*) as rows, count(*) filter (where later) as later, count(*) filter (where held) as held,
-         count(*) filter (where not later and not held) as free, min(due) filter (where later) as first
-    from seen
-)
-select rows, later, held, free, first::text,
-       (extract(epoch from first) - extract(epoch from {now_of(due) if due else "null::timestamptz"}))::float8,
-       case when rows = 0 then {elsewhere if layout.group is not None else "null"} end
-  from summed"""
-    return Statement(text, ("limit", *group_parameter(layout)))
-
-
    and application_name = %s
    and backend_type = 'client backend'"""
 """End sessions by number, where they still bear the name of the part that opened them."""

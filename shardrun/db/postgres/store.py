@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from shardrun.db.postgres import driver, sql
+from shardrun.db.postgres.around import Around
 from shardrun.db.postgres.driver import Connection, Step
 from shardrun.db.postgres.fetch import Fetch
 from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
@@ -32,6 +33,8 @@ NOTHING: Mapping[str, Any] = {
     "limit": 0,
     "ids": "{}",
     "full_keys": "{}",
+    "only": "{}",
+    "avoided": "{}",
     "id": None,
     "token": None,
     "new": None,
@@ -48,7 +51,9 @@ LOOK_SECONDS = 5
 class PostgresStore:
     """The statements of one subscription, built once; holds no state of its own."""
 
-    def __init__(self, layout: Layout, where: str, encodes_all: bool = True, fetch: Fetch | None = None) -> None:
+    def __init__(
+        self, layout: Layout, where: str, encodes_all: bool = True, fetch: Fetch | None = None, name: str = ""
+    ) -> None:
         self.layout = layout
         self._fetch = fetch
         self._where = where
@@ -59,6 +64,7 @@ class PostgresStore:
         self._constants = {"group": layout.group, "dead_group": layout.dead_group}
         self._claim = sql.claim(layout, leaving_out=False)
         self._claim_others = sql.claim(layout, leaving_out=True) if layout.by_key and key is not None else None
+        self._around = Around(layout, name, self._take)
         self._lease_end = sql.lease_end(layout)
         self._extend = sql.extend(layout)
         self._shared = {Verb.ACK: sql.ack(layout), Verb.RELEASE: sql.release(layout)}
@@ -71,16 +77,17 @@ class PostgresStore:
         }
         self._look = sql.look(layout)
         self._backlog = sql.backlog(layout)
+        self._waiting = sql.waiting(layout)
 
     @property
     def payload_kind(self) -> str | None:
         """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
         return payload_kind(self.layout)
 
-        self._waiting = sql.waiting(layout)
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
         every = [self._claim, self._claim_others, self._lease_end, self._extend, *self._shared.values()]
+        every += [self._around.statement, self._around.candidates]
         every += [self._fetch.statement] if self._fetch else []
         return [
             one for one in [*every, *self._alone.values(), self._look, self._backlog, self._waiting] if one is not None
@@ -102,6 +109,16 @@ class PostgresStore:
         if full_keys and self._claim_others is not None and self._keys is not None:
             values["full_keys"] = self._keys(full_keys)
             statement = self._claim_others
+        around = self._around
+        try:
+            rows = (
+                around.claim(connection, values) if around.avoided.ids() else self._take(connection, statement, values)
+            )
+        except StatementFailed:
+            return around.claim_apart(connection, values)
+        return rows if len(rows) == limit else rows + around.look(connection, values, limit - len(rows))
+
+    def _take(self, connection: Connection, statement: Statement, values: Mapping[str, Any]) -> list[Claimed]:
         if self._fetch is not None:
             return self._claim_and_fetch(connection, statement, values, self._fetch)
         rows = driver.run(connection, statement, values).fetchall()
@@ -160,6 +177,11 @@ class PostgresStore:
         ready, later, is_awaited = _only_row(driver.run(connection, self._backlog, values))
         return Backlog(ready=ready, later=later, awaited=is_awaited)
 
+    def waiting(self, connection: Connection) -> Waiting:
+        """Look why a claim took nothing, along the claim's index."""
+        values = {"group": self.layout.group, "limit": WAITING_LIMIT}
+        return Waiting._make(_only_row(driver.run(connection, self._waiting, values)))
+
     def _step_shared(self, group: Shared) -> Step:
         values = {"ids": self._ids(group.ids), "token": group.token, "attempt": group.attempt}
         return self._shared[group.verb], values
@@ -176,11 +198,6 @@ class PostgresStore:
             "reason": storable(one.reason, self._encodes_all),
         }
         return statement, self._values(values)
-
-    def waiting(self, connection: Connection) -> Waiting:
-        """Look why a claim took nothing, along the claim's index."""
-        values = {"group": self.layout.group, "limit": WAITING_LIMIT}
-        return Waiting._make(_only_row(driver.run(connection, self._waiting, values)))
 
     def _resolve(self, connection: Connection, doubted: list[Settlement]) -> set[Any]:
         """Find which settlements had been committed before, by a locking look: whoever is still committing is waited for."""

@@ -78,6 +78,8 @@ class Sqlite:
             raise DatabaseUnreachable(f"the SQLite file {self._path}{said} could not be opened: {error}.") from None
         try:
             connection.execute("select 1 from sqlite_master limit 1").fetchall()
+            if self._settings.get("foreign_keys", "").lower() in ("1", "on", "true", "yes"):
+                connection.execute("pragma foreign_keys = on")
         except sqlite3.Error as error:
             connection.close()
             raise DatabaseUnreachable(f"the SQLite file {self._path}{said} could not be read: {error}.") from None

@@ -237,6 +237,8 @@ def misspelt(layout: Layout) -> Statement:
     columns = [(role, quote(column.name)) for role, column in times.columns_of(layout).items()]
     at_fault = [f"iif({times.sorts(column, role)}, null, quote({column}))" for role, column in columns]
     all_spelt = " and ".join(times.sorts(column, role) for role, column in columns)
+    if layout.roles["id"].nullable:
+        all_spelt += f" and {quote(layout.roles['id'].name)} is not null"
     text = f"""\
 select {_list([quote(layout.roles["id"].name), *at_fault], 7)}
   from {table_name(layout.table)}
@@ -265,8 +267,6 @@ def _body(payload: Column | None) -> str:
     """Write a payload as it is stored; JSON is always text, whatever SQLite or the user made of it."""
     if payload is None:
         return "null"
-    if layout.roles["id"].nullable:
-        all_spelt += f" and {quote(layout.roles['id'].name)} is not null"
     value = quote(payload.name)
     if payload.kind in ("text", "binary", "other"):
         return value
@@ -325,7 +325,9 @@ def _given_back(layout: Layout) -> list[str]:
 
 def _copy(layout: Layout, dead: Table) -> Statement:
     lock = layout.roles["locked_until"].name
-    special = {lock: f"strftime({FORMAT}, {quote(lock)}, '-{AGED}')"}  # free, and its tokens go on to grow when put back
+    special = {
+        lock: f"strftime({FORMAT}, {quote(lock)}, '-{AGED}')"
+    }  # free, and its tokens go on to grow when put back
     if error := layout.column("last_error"):
         special[error.name] = f"coalesce(:reason, {quote(error.name)})"
     text = f"""\

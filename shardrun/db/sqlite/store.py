@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
+from shardrun.db.avoided import Avoided
 from shardrun.db.settling import in_effect, in_order, not_among, share, share_acked, storable
 from shardrun.db.sqlite import driver, sql, times
 from shardrun.db.sqlite.fetch import Fetch
@@ -59,13 +60,14 @@ class SqliteStore:
         self._remove = sql.remove(layout)
         self._look = Sized(layout, sql.look)
         self._backlog = sql.backlog(layout)
-        self._awaited = Sized(layout, sql.awaited)
         self._waiting = sql.waiting(layout)
+        self._awaited = Sized(layout, sql.awaited)
         self._group = [layout.group] if layout.group is not None and "group" in layout.roles else []
         self._columns = list(layout.table.columns)
         self._misspelt = sql.misspelt(layout)
         self._named: set[str] = set()
         self._look_at = 0.0
+        self._avoided = Avoided(name)
         self._json = [name for name, column in layout.table.columns.items() if column.kind == "json"]
 
     @property
@@ -84,9 +86,9 @@ class SqliteStore:
             *self._alone.values(),
             self._remove,
             self._backlog,
+            self._waiting,
             self._misspelt,
         ]
-            self._waiting,
         statements += [one for one in singles if one is not None]
         try:
             with driver.naming_errors(connection):
@@ -103,10 +105,8 @@ class SqliteStore:
         if full_keys and self._others is not None:
             text, leave_out = next(self._others.pieces(full_keys))
         with driver.writing(connection):
-            rows = connection.execute(text, [*self._group, *leave_out, limit]).fetchall()
-            written: dict[Any, tuple[Token, int]] = {}
-            for claim, ids in self._claim.pieces([row[0] for row in rows]):
-                written.update((key, (token, count)) for key, token, count in connection.execute(claim, ids))
+            rows = self._free_rows(connection, text, [*self._group, *leave_out], limit)
+            written = self._write_leases(connection, [row[0] for row in rows])
             bodies = self._fetch.bodies(connection, list(written)) if self._fetch else None
         if len(rows) < limit and monotonic() >= self._look_at:
             self.name_misspelt(connection)
@@ -115,6 +115,33 @@ class SqliteStore:
         if self.layout.row_mode:
             return [self._row(row, *written[row[0]]) for row in rows if row[0] in written]
         return [Claimed._make((row[0], *written[row[0]], row[1] == 1, *row[2:7])) for row in rows if row[0] in written]
+
+    def _free_rows(
+        self, connection: sqlite3.Connection, text: str, values: list[Any], limit: int
+    ) -> list[tuple[Any, ...]]:
+        avoided = self._avoided.ids()
+        rows = connection.execute(text, [*values, limit + len(avoided)]).fetchall()
+        return [row for row in rows if row[0] not in avoided][:limit] if avoided else rows
+
+    def _write_leases(self, connection: sqlite3.Connection, ids: list[Any]) -> dict[Any, tuple[Token, int]]:
+        """Claim rows that were read as free; those that a trigger keeps from it are left out, and named."""
+
+        def take(some: Sequence[Any]) -> list[tuple[Any, Token, int]]:
+            taken: list[tuple[Any, Token, int]] = []
+            for claim, piece in self._claim.pieces(some):
+                try:
+                    taken += connection.execute(claim, piece).fetchall()
+                except sqlite3.Error as error:
+                    raise driver.name_error(error, connection) from error
+            return taken
+
+        written = {id: (token, count) for id, token, count in self._avoided.around(ids, take)}
+        if len(written) < len(ids):
+            refused = self._avoided.ids()
+            for id in ids:
+                if id not in written and id not in refused:
+                    self._avoided.swallowed(id)
+        return written
 
     def name_misspelt(self, connection: sqlite3.Connection) -> None:
         """Log the rows that no claim takes, because a time of theirs cannot be compared with now; each once."""
@@ -175,6 +202,12 @@ class SqliteStore:
             )
         return Backlog(ready=bool(ready), later=later, awaited=is_awaited)
 
+    def waiting(self, connection: sqlite3.Connection) -> Waiting:
+        """Look why a claim took nothing, along the claim's index."""
+        with driver.naming_errors(connection):
+            found = connection.execute(self._waiting.text, [*self._group, WAITING_LIMIT]).fetchone()
+        return Waiting._make(found)
+
     def _settle_one(self, connection: sqlite3.Connection, one: Settlement) -> bool:
         statement = self._alone[one.verb]
         if statement is None:
@@ -202,12 +235,6 @@ class SqliteStore:
     def _row(self, row: Sequence[Any], token: Token, attempt: int) -> Claimed:
         """Make a claim of a whole row, as it is after the claim."""
         body = dict(zip(self._columns, row[7:], strict=True))
-    def waiting(self, connection: sqlite3.Connection) -> Waiting:
-        """Look why a claim took nothing, along the claim's index."""
-        with driver.naming_errors(connection):
-            found = connection.execute(self._waiting.text, [*self._group, WAITING_LIMIT]).fetchone()
-        return Waiting._make(found)
-
         body[self.layout.roles["locked_until"].name] = token
         if counted := self.layout.column("attempt"):
             body[counted.name] = attempt

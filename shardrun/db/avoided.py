@@ -1,0 +1,64 @@
+"""Remember rows that the database does not let be claimed (a trigger refuses or swallows the write), and claim around them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, TypeVar
+
+from shardrun.errors import StatementFailed
+
+SECONDS = 60.0
+"""How long such a row is left out of claims. Larger: a mended one waits longer; smaller: more claims that fail."""
+
+MOST = 1000
+"""Rows remembered at a time; more would make every claim slow."""
+
+log = logging.getLogger("shardrun")
+
+Row = TypeVar("Row")
+
+
+class Avoided:
+    """The rows of one subscription that claims leave out for a while; each is named in the log once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._until: dict[Any, float] = {}
+        self._named: set[Any] = set()
+
+    def ids(self) -> list[Any]:
+        """List the rows to leave out now."""
+        if not self._until:
+            return []
+        now = monotonic()
+        self._until = {id: until for id, until in self._until.items() if until > now}
+        return list(self._until)
+
+    def add(self, id: Any, why: str) -> None:
+        """Leave a row out for a while."""
+        if len(self._until) < MOST:
+            self._until[id] = monotonic() + SECONDS
+        if id not in self._named:
+            self._named.add(id)
+            log.error(
+                "%s row %s: it cannot be claimed: %s. It is left alone, and tried again later.", self._name, id, why
+            )
+
+    def swallowed(self, id: Any) -> None:
+        """Leave a row out whose lease the database did not write, without saying why."""
+        self.add(id, "the database does not write its lease, so a trigger of the table must keep it from being updated")
+
+    def around(self, ids: Sequence[Any], take: Callable[[Sequence[Any]], list[Row]]) -> list[Row]:
+        """Claim these rows by halves, so that those that are refused hold up no other."""
+        if not ids:
+            return []
+        try:
+            return take(ids)
+        except StatementFailed as error:
+            if len(ids) == 1:
+                self.add(ids[0], str(error).rstrip("."))
+                return []
+        half = len(ids) // 2
+        return self.around(ids[:half], take) + self.around(ids[half:], take)
