@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import sys
-from importlib.metadata import version
 from io import TextIOWrapper
 from logging import INFO
 from typing import Any, NoReturn
 
 import click
 
-from shardrun import boot, logs, registry, screens
+from shardrun import __version__, boot, logs, registry, screens
 from shardrun.child.guard import fill_standard_descriptors
 from shardrun.cli_frame import CONFIG, DSN, HANDLERS, RUNNING, Program, one_queue, options, settings_of, show
 from shardrun.cli_operate import dead, plan, status
@@ -30,7 +29,7 @@ SIGHUP replaces the children one by one with fresh code."""
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(version("shardrun"), prog_name="shardrun", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="shardrun", message="%(prog)s %(version)s")
 def main() -> None:
     """Work off rows of your own SQL tables on all cores, in order per key.
 
