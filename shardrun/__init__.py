@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
+if (
+    sys.argv[:1] == ["-m"]
+    and ("-m", "shardrun") in zip(sys.orig_argv, (each.partition(".")[0] for each in sys.orig_argv[1:]), strict=False)
+    and not sys.flags.safe_path
+):
+    # `python -m` looks into the working directory first, and a json.py there is no reason to fail. It comes last, as it
+    # does for the `shardrun` command.
+    sys.path.append(sys.path.pop(0))
+
 from typing import Any
 
 from shardrun.db.insert import Inserts

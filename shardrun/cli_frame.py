@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from shardrun import config, registry
+from shardrun import config, modules, registry
 from shardrun.errors import Problems, ShardrunError, UsageProblem
 from shardrun.registry import Declared
 
@@ -56,7 +56,8 @@ def options(*many: Callable[[Command], Command]) -> Callable[[Command], Command]
             try:
                 command(*args, **kwargs)
             except ShardrunError as error:
-                fail(error)
+                level = kwargs.get("log_level") or os.environ.get(f"{config.PREFIX}LOG_LEVEL") or ""
+                fail(error, with_traces=level.lower() == "debug")
 
         wrapped: Command = guarded
         for option in reversed(many):
@@ -66,9 +67,12 @@ def options(*many: Callable[[Command], Command]) -> Callable[[Command], Command]
     return decorate
 
 
-def fail(error: ShardrunError) -> NoReturn:
-    """Print what is wrong, all of it, and end with its exit code."""
+def fail(error: ShardrunError, with_traces: bool = False) -> NoReturn:
+    """Print what is wrong, all of it, and end with its exit code; `with_traces` adds where users' own imports failed."""
     problems = error.problems if isinstance(error, Problems) else (error,)
+    for problem in problems:
+        if with_traces and isinstance(problem, UsageProblem) and problem.__cause__ is not None:
+            click.echo(modules.users_traceback(problem.__cause__).rstrip(), err=True)
     if len(problems) == 1:
         click.echo(f"shardrun: {problems[0]}", err=True)
     else:

@@ -89,8 +89,28 @@ def import_problem(shown: str, file: str | None, error: BaseException) -> UsageP
     kind = type(error).__name__
     return UsageProblem(
         f"{shown} could not be imported: {where}{f'{kind}: {text}' if text else kind}".rstrip(".")
-        + f". Python is {sys.executable}."
+        + f".{_way_out(file, error)} Python is {sys.executable}."
     )
+
+
+def _way_out(file: str | None, error: BaseException) -> str:
+    """Name the way out of what beginners meet: importing in a circle, and from a package that there is none of."""
+    if not isinstance(error, ImportError) or file is None:
+        return ""
+    name = os.path.basename(file)
+    if "no known parent package" in str(error):
+        return f" {name} is in no package: write import x in place of from . import x, or add an {INIT} to its folder."
+    if str(error).startswith("cannot import name") and os.path.realpath(error.path or "") == os.path.realpath(file):
+        return f" The import is circular: {name} is only half imported here. Import later, or inside the function."
+    return ""
+
+
+def users_traceback(error: BaseException) -> str:
+    """Write the traceback of a failed import from the user's first own line on."""
+    frames = error.__traceback__
+    while frames is not None and _is_library(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
 
 
 def _failed_line(error: BaseException) -> tuple[str, int] | None:

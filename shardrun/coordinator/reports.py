@@ -93,7 +93,7 @@ def _log_failure(service: Service, held: Held, report: Report, ended: Ended) -> 
         case Verb.DROP:
             then = "Dropped."
         case _:
-            then = f"Again in {ended.delay or 0:.3g} s."
+            then = _again(ended.delay or 0.0)
     where = {"queue": service.name, "row": str(held.id), "attempt": held.attempt}
     log.error(
         "%s row %s attempt %d: %s. %s",
@@ -104,6 +104,12 @@ def _log_failure(service: Service, held: Held, report: Report, ended: Ended) -> 
         then,
         extra={"fields": where, "trace": report.trace},
     )
+
+
+def _again(delay: float) -> str:
+    if delay < 0.05:
+        return "Again at once."
+    return f"Again in {delay:.1f} s." if delay < 10 else f"Again in {delay:.0f} s."
 
 
 def _take_notice(child: Child, frame: Any) -> None:

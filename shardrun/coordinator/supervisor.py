@@ -120,13 +120,15 @@ def _died(replica: Replica, child: Child) -> None:
 def _log_death(child: Child, cause: str, blamed: list[Held]) -> None:
     who = {"child": child.index + 1, "pid": child.pid, "cause": cause}
     unstarted = len(child.handed) - len(blamed)
-    others = f"{counted(unstarted, 'row')} {'goes' if unstarted == 1 else 'go'} on in a new child"
+    others = (
+        f"; {counted(unstarted, 'row')} {'goes' if unstarted == 1 else 'go'} on in a new child" if unstarted else ""
+    )
     for held in blamed:
         service: Service = held.lane.service
         of = f" of {service.subscription.max_attempts}" if service.subscription.max_attempts else ""
         row = {"queue": service.name, "row": str(held.id), "attempt": held.attempt}
         log.error(
-            "child %d (pid %d) died: %s. Row %s of %s spends attempt %d%s; %s",
+            "child %d (pid %d) died: %s. Row %s of %s spends attempt %d%s%s",
             child.index + 1, child.pid, cause, held.id, service.name, held.attempt, of, others,
             extra={"fields": who | row},
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from shardrun.db.table import TIMES, Column, Layout, Table
@@ -58,18 +58,24 @@ def problems(
 
 
 def _no_table(catalogue: Catalogue, queue: Queue[object], name: str) -> ShardrunError:
-    near = difflib.get_close_matches(name, catalogue.names(), NEAR)
-    hint = f" Near it: {', '.join(near)}." if near else ""
     return DeclarationProblem(
-        f"{where(queue)}: there is no table {name} {catalogue.place}.{hint} "
+        f"{where(queue)}: there is no table {name} {catalogue.place}.{_near(name, catalogue.names())} "
         f"To create it: shardrun ddl {shown_file(queue.source)} --apply"
     )
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), NEAR)
+    return f" Near it: {', '.join(near)}." if near else ""
 
 
 def _columns(queue: Queue[object], table: Table) -> list[str]:
     missing = [(role, name) for role, name in queue.roles.items() if name not in table.columns]
     has = ", ".join(table.columns)
-    found = [f"table {queue.table} has no column {name} (role {role}). It has: {has}" for role, name in missing]
+    found = [
+        f"table {queue.table} has no column {name} (role {role}).{_near(name, table.columns)} It has: {has}"
+        for role, name in missing
+    ]
     taken: dict[str, str] = {}
     for role, name in queue.roles.items():
         if taken.setdefault(name, role) != role and not _may_share(taken[name], role):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.waiting import eventually
 
@@ -88,6 +89,14 @@ class Terminal:
     def read(self, name: str) -> str:
         """Read a file."""
         return (self.folder / name).read_text()
+
+    def rows(self, query: str, file: str = "shardrun.db") -> list[Any]:
+        """Read the SQLite file as anyone would."""
+        connection = sqlite3.connect(self.folder / file)
+        try:
+            return connection.execute(query).fetchall()
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """End what still runs."""

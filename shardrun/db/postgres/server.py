@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from time import monotonic
@@ -278,8 +279,10 @@ def _reason(text: str, password: str) -> str:
     """Take what the driver says of a failed connection, short and without a password."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
     said = lines[0]
-    for head in ("connection failed: ", "FATAL: "):
-        said = said.split(head, 1)[-1].strip()
+    for head in ("connection failed: ", r'connection to server (at|on socket) "[^"]*"(, port \d+)? failed: ', "FATAL: "):
+        said = re.split(head, said, maxsplit=1)[-1].strip()
+    if said[1:2].islower():
+        said = said[0].lower() + said[1:]
     if password:
         said = said.replace(password, "***")
     return said.rstrip(".")
