@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.process.conftest import server_site, site
-from tests.store.conftest import open_place, place, shared_dsn
+from tests.store.conftest import open_place, place
 
-__all__ = ["open_place", "place", "server_site", "shared_dsn", "site"]
+__all__ = ["open_place", "place", "server_site", "site"]

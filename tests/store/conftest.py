@@ -8,16 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.servers import Postgres
 from tests.store.place import Place
 
 Opener = Callable[[str], Place]
-
-
-@pytest.fixture(scope="session")
-def shared_dsn(postgres: Postgres) -> str:
-    """Give one PostgreSQL database to all tests of the contract: emptying it is cheaper than making another."""
-    return postgres.new_database()
 
 
 @pytest.fixture
