@@ -40,10 +40,11 @@ COORDINATOR = {
     "enable_bitmapscan": "off",
     "enable_sort": "off",
     "jit": "off",
+    "lock_timeout": "1s",  # larger: a row that someone keeps locked holds up its batch; smaller: slow commits do
 }
 
-PASSING = ("40", "53", "55")
-"""Classes of SQLSTATE that a repeat may get past: conflicts, resources, objects in use."""
+PASSING = ("40", "53", "55006", "55P03")
+"""SQLSTATEs, or classes of them, that a repeat may get past: conflicts, resources, objects in use, locks."""
 
 BROKEN = ("08", "25006", "57P")
 """SQLSTATEs after which another connection is wanted: broken, on a standby, or ended by an administrator."""
