@@ -29,6 +29,6 @@ def test_a_settlement_waits_a_second_for_a_locked_row_and_no_longer(open_place: 
 def test_what_no_repeat_gets_past_is_not_taken_for_a_conflict(open_place: Opener) -> None:
     """E3: SQLSTATE 55000 stays as it is however often it is asked."""
     place: Place = open_place("postgres")
+    place.run("create sequence numbers")
     with pytest.raises(StatementFailed, match="currval"), place.database.naming_errors(place.own):
-        place.run("create sequence numbers")
         place.run("select currval('numbers')")

@@ -12,6 +12,7 @@ from psycopg.adapt import Buffer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types import datetime as times
+from psycopg.types import json
 
 from shardrun.db.statement import Statement
 from shardrun.db.table import Column
@@ -197,8 +198,31 @@ class _ForgivingDate(times.DateLoader):
             return bytes(data).decode()
 
 
+class _ForgivingTime(times.TimeLoader):
+    """As above, for 24:00."""
+
+    def load(self, data: Buffer) -> Any:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return bytes(data).decode()
+
+
+class _ForgivingJson(json.JsonLoader):
+    """Load JSON that Python cannot parse (nested too deep, numbers too long) as its text."""
+
+    def load(self, data: Buffer) -> Any:
+        try:
+            return super().load(data)
+        except (ValueError, RecursionError):
+            return bytes(data).decode(errors="replace")
+
+
 FORGIVING: dict[str, type[Any]] = {
     "timestamp": _ForgivingTimestamp,
     "timestamptz": _ForgivingTimestamptz,
     "date": _ForgivingDate,
+    "time": _ForgivingTime,
+    "json": _ForgivingJson,
+    "jsonb": _ForgivingJson,
 }

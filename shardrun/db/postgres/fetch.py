@@ -47,6 +47,8 @@ class Fetch:
                     return connection.execute(self.statement.text, given, prepare=True).fetchall()
             except psycopg.Error as error:
                 raise name_error(error, connection) from error
+            except (ValueError, RecursionError) as error:  # a loader's
+                raise StatementFailed(f"a value cannot be read: {error}") from error
 
         return fetched.bodies(ids, self._names, run) if ids else {}
 

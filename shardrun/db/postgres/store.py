@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from shardrun.db.postgres import driver, sql
+from shardrun.db.postgres import apart, driver, sql
 from shardrun.db.postgres.around import Around
 from shardrun.db.postgres.driver import Connection, Step
 from shardrun.db.postgres.fetch import Fetch
@@ -121,9 +121,13 @@ class PostgresStore:
     def _take(self, connection: Connection, statement: Statement, values: Mapping[str, Any]) -> list[Claimed]:
         if self._fetch is not None:
             return self._claim_and_fetch(connection, statement, values, self._fetch)
-        rows = driver.run(connection, statement, values).fetchall()
-        if self.layout.row_mode:
-            names = list(self.layout.table.columns)
+        cursor = driver.run(connection, statement, values)
+        names = list(self.layout.table.columns) if self.layout.row_mode else None
+        try:
+            rows = cursor.fetchall()
+        except Exception:  # whatever a loader raises: the claim has committed, and none of its rows may be forgotten
+            return apart.claimed(cursor, names)
+        if names is not None:
             return [Claimed._make((*row[:8], dict(zip(names, row[9:], strict=True)))) for row in rows]
         return list(map(Claimed._make, rows))
 
