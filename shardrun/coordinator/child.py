@@ -101,7 +101,8 @@ class Child:
 
     def _flush(self) -> None:
         if self.outgoing:
-            written = self.deliveries.write(bytes(self.outgoing))
+            with memoryview(self.outgoing) as waiting:  # a huge row is not copied for each piece of it
+                written = self.deliveries.write(waiting[:RING_SIZE])
             del self.outgoing[:written]
         self.deliveries.publish()
 

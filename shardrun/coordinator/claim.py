@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardrun.coordinator import clock, route, settle
 from shardrun.coordinator.replica import Life, Replica, log
-from shardrun.coordinator.service import Ended, Service
+from shardrun.coordinator.service import Ended, Lane, Service
 from shardrun.db.store import Claimed, Connection, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError
 from shardrun.policy.leases import Held
@@ -73,8 +73,7 @@ def _took(replica: Replica, service: Service, limit: int, rows: list[Claimed], c
 def _route_all(replica: Replica, service: Service, new: list[Held]) -> list[Held]:
     """Put new rows in front of their lanes; returns those that there is no place for now.
 
-    A row that wants care goes to a free lane or back, and what follows it in its lane goes back with it, to keep the
-    order.
+    What follows a row that goes back in its lane goes back with it, to keep the order.
     """
     if replica.life is not Life.SERVING:
         return new
@@ -84,12 +83,19 @@ def _route_all(replica: Replica, service: Service, new: list[Held]) -> list[Held
         lane = held.lane = route.lane_for(service, held)
         if _is_spent(service, held):
             settle.end(service, Ended(held, Verb.BURY, reason=_SPENT.format(held.attempt - 1)))
-        elif lane in passed_over or (_is_careful(service, held) and not route.has_free_lane(service, lane)):
+        elif lane in passed_over or not _has_place(service, lane, held):
             passed_over.add(lane)
             surplus.append(held)
         else:
             route.put(service, lane, held)
     return surplus
+
+
+def _has_place(service: Service, lane: Lane | None, held: Held) -> bool:
+    """Tell whether a row may wait in front of its lane, or start at once where it must not wait."""
+    if _is_careful(service, held):
+        return route.has_free_lane(service, lane)
+    return lane is None or lane.load < 2 * (1 + service.ahead)  # of one hot lane's rows, no replica holds more (R16)
 
 
 def _is_careful(service: Service, held: Held) -> bool:
@@ -115,6 +121,8 @@ def _failed(replica: Replica, service: Service, limit: int, error: ShardrunError
     if isinstance(error, ConnectionLost | DatabaseUnreachable):
         replica.connection_lost(error)
     else:
-        if not isinstance(error, Conflict):
+        if isinstance(error, Conflict):
+            replica.complain(f"claim {service.label}", "%s: claims are refused for now: %s", service.name, error)
+        else:
             log.error("%s: the claim failed: %s", service.name, error)
         service.pacing.not_before = clock.now() + (AGAIN if isinstance(error, Conflict) else service.pacing.poll)

@@ -37,7 +37,8 @@ def start(replica: Replica) -> None:
 def _look(replica: Replica, service: Service) -> None:
     if replica.life is Life.ENDED:
         return
-    if len(service.book) and not service.extending and replica.outage is None:
+    is_away = replica.outage is not None and not replica.outage.repeating
+    if len(service.book) and not service.extending and not is_away:
         extend(replica, service)
     replica.later(service.book.lease / LOOKS_PER_LEASE, lambda: _look(replica, service))
 

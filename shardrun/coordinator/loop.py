@@ -19,7 +19,7 @@ from functools import partial
 
 from shardrun.coordinator import claim, clock, keeper, nothing_due, outage, route, settle, supervisor
 from shardrun.coordinator.child import State
-from shardrun.coordinator.replica import Life, Replica, log
+from shardrun.coordinator.replica import PATIENCE, Life, Replica, log
 from shardrun.coordinator.signals import watched
 from shardrun.coordinator.until_empty import look_whether_empty
 from shardrun.policy.leases import Stage
@@ -66,6 +66,7 @@ def stop(replica: Replica) -> None:
             replica.later(replica.drain_timeout, lambda: interrupt(replica))
     else:
         interrupt(replica)
+        replica.limit_patience(PATIENCE)
 
 
 def _tell_stop(replica: Replica) -> None:
@@ -114,8 +115,21 @@ def _go_down(replica: Replica) -> None:
         replica.life = Life.ENDING
         _tell_stop(replica)
         supervisor.close_all(replica)
-    if replica.life is Life.ENDING and supervisor.all_dead(replica) and (impatient or not replica.in_hand):
+    if replica.life is Life.ENDING and supervisor.all_dead(replica) and (impatient or not _awaits_database(replica)):
+        _leave_behind(replica)
         replica.life = Life.ENDED
+
+
+def _awaits_database(replica: Replica) -> bool:
+    """Tell whether rows are in hand, or a claim is under way whose rows must go back."""
+    return bool(replica.in_hand) or any(service.pacing.under_way for service in replica.services)
+
+
+def _leave_behind(replica: Replica) -> None:
+    """Say so when the database did not let the last rows be settled: they come back when their leases have run out."""
+    if replica.in_hand:
+        replica.interrupted = True
+        log.warning("%d rows could not be settled; they are due again when their leases have run out", replica.in_hand)
 
 
 def _give_back(replica: Replica) -> None:

@@ -24,6 +24,9 @@ PATIENCE = 5.0
 """Seconds beyond the drain timeout that a stop waits for the last settlements. Larger: slower stops while the database is
 away. Smaller: more rows wait for their leases to run out."""
 
+COMPLAINT = 10.0
+"""Seconds between log lines about a trouble that goes on. Smaller: a log that drowns in it."""
+
 AWAY = Backoff(first=0.1, factor=2, longest=1.0, jitter=0.0)
 """Between tries to reach the database. Longer: slower recovery. Shorter: more tries against a server that is starting."""
 
@@ -75,6 +78,7 @@ class Replica:
     to_replace: list[int] = field(default_factory=list)
     outage: Outage | None = None
     last_outage: Outage | None = None
+    complaints: dict[str, float] = field(default_factory=dict)  # when each was last logged
     failure: ShardrunError | None = None
     patience_ends: float = float("inf")  # when a stop no longer waits for a database that is away
     made: float = field(default_factory=clock.now)
@@ -112,11 +116,18 @@ class Replica:
             self.outage = Outage(began=now, next_try=now)
         self.threads.suspect()
 
-    def limit_patience(self) -> None:
+    def limit_patience(self, seconds: float | None = None) -> None:
         """From now on, wait for a database that is away no longer than for handlers; leases give back what is left."""
-        seconds = self.drain_timeout + PATIENCE
-        self.patience_ends = clock.now() + seconds
+        seconds = self.drain_timeout + PATIENCE if seconds is None else seconds
+        self.patience_ends = min(self.patience_ends, clock.now() + seconds)
         self.later(seconds, lambda: None)
+
+    def complain(self, about: str, message: str, *arguments: object) -> None:
+        """Log a warning about something that goes on, at most once in `COMPLAINT` seconds for each thing."""
+        now = clock.now()
+        if now - self.complaints.get(about, float("-inf")) >= COMPLAINT:
+            self.complaints[about] = now
+            log.warning(message, *arguments)
 
     def jitter(self) -> float:
         """Draw from [-1, 1]."""

@@ -72,10 +72,10 @@ def unstarted(service: Service, held: Held) -> None:
 
 
 def _take_outcome(service: Service, held: Held, report: Report) -> None:
-    gets_back = held.alone and report.code not in (words.FAILED, words.UNDECODABLE)
+    gets_back = held.charged and report.code not in (words.FAILED, words.UNDECODABLE)
     if gets_back:
         held.attempt -= 1  # it was not this row that its child died of: it gets the attempt back (R7)
-        held.alone = False
+        held.charged = False
     ended = endings.ending(service, held, report)
     if gets_back and ended.verb is Verb.RETRY:  # which writes no count; a snooze writes one less than the row's
         held.attempt += 1

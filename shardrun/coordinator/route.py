@@ -13,6 +13,7 @@ from shardrun.policy.routing import lane_of
 from shardrun.ring.wire import CannotCross, Frame, pack, pack_all
 
 Frames = defaultdict[Child, list[Frame]]
+Cleared = dict[Child, Lane]
 
 
 def lane_for(service: Service, held: Held) -> Lane | None:
@@ -47,16 +48,23 @@ def route(replica: Replica) -> None:
         return
     frames: Frames = defaultdict(list)
     now = clock.now()
+    cleared = _cleared(replica)
     for service in replica.services:
         most = 1 + service.ahead
         for lane in service.lanes:
-            if lane.waiting and _has_room(lane, most):
+            if lane.waiting and _has_room(lane, most) and cleared.get(lane.child, lane) is lane:
                 _feed(replica, lane, most, frames[lane.child], now)
         if service.waiting:
-            _spread(replica, service, most, frames, now)
+            _spread(replica, service, most, frames, now, cleared)
     for child, deliveries in frames.items():
         if deliveries:
             _publish(child, deliveries)
+
+
+def _cleared(replica: Replica) -> Cleared:
+    """Map children that must get nothing until they are idle to the lane whose first row is to run there alone (R7)."""
+    lanes = (lane for service in replica.services for lane in service.lanes)
+    return {lane.child: lane for lane in lanes if lane.waiting and lane.waiting[0].alone}
 
 
 def _feed(replica: Replica, lane: Lane, most: int, frames: list[Frame], now: float) -> None:
@@ -66,9 +74,11 @@ def _feed(replica: Replica, lane: Lane, most: int, frames: list[Frame], now: flo
         _hand(replica, lane, waiting.popleft(), frames)
 
 
-def _spread(replica: Replica, service: Service, most: int, frames: Frames, now: float) -> None:
+def _spread(replica: Replica, service: Service, most: int, frames: Frames, now: float, cleared: Cleared) -> None:
     """Deal rows that any lane may take, each to the lane that has the fewest."""
-    open_lanes = [lane for lane in service.lanes if not lane.waiting and _has_room(lane, most)]
+    open_lanes = [
+        lane for lane in service.lanes if not lane.waiting and _has_room(lane, most) and lane.child not in cleared
+    ]
     lanes = sorted(open_lanes, key=lambda lane: lane.handed)
     waiting = service.waiting
     while waiting and lanes and (level := lanes[0].handed) < most:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from shardrun.coordinator.child import Child
 
 
+MOST_SETTLED = 1000
+"""Rows settled in one transaction. Larger: cheaper per row. Smaller: less to repeat when one of them is refused."""
+
 MOST_LEFT_OUT = 64
 """Keys that a claim leaves out. Larger: a longer list to compare each row with. Smaller: more of what has no room is claimed."""
 
@@ -35,6 +38,11 @@ class Lane:
         self.waiting: deque[Held] = deque()
         self.handed = 0
         self.refused = False  # the child refused a row: nothing follows until all of them are back
+
+    @property
+    def load(self) -> int:
+        """Count the rows in the lane and in front of it."""
+        return self.handed + len(self.waiting)
 
     @property
     def is_free(self) -> bool:
@@ -98,6 +106,11 @@ class Counts:
     dead: int = 0
     lost: int = 0
 
+    @property
+    def total(self) -> int:
+        """Count the deliveries that have ended."""
+        return self.acked + self.retried + self.dropped + self.dead + self.lost
+
 
 @dataclass(slots=True, eq=False)
 class Service:
@@ -114,6 +127,9 @@ class Service:
     acked: list[Held] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     settling: Batch | None = None
+    batch_most: int = (
+        MOST_SETTLED  # rows of the next batch; fewer after a conflict, so that one locked row holds up no other
+    )
     settle_by: float | None = None  # when what has ended waits no longer for more to write with it
     in_doubt: Batch | None = None  # sent, and the connection broke: repeated before all else
     extending: bool = False
@@ -128,6 +144,7 @@ class Service:
     half_full: int = 0  # rows in a lane that was half full by the measure of that claim
     backlog: Backlog | None = None  # what the table held when it was last asked
     backlog_asked: int = 0  # after how many claims that was
+    backlog_endings: int = 0  # after how many endings of rows of this replica that was
     awaited: set[Any] = field(default_factory=set)  # rows that this run put off, while it runs until empty
     explained: bool = False  # why a claim took nothing was asked for
     releasing: int = 0  # rows on their way back to the queue: nothing is claimed past them
@@ -151,7 +168,7 @@ class Service:
     def demand(self) -> Demand:
         """Count the room for more rows."""
         per_lane = 1 + self.ahead
-        rooms = [max(0, per_lane - lane.handed - len(lane.waiting)) for lane in self.lanes]
+        rooms = [max(0, per_lane - lane.load) for lane in self.lanes]
         free = sum(lane.is_free for lane in self.lanes) - len(self.waiting)
         return Demand(room=sum(rooms) - len(self.waiting), capacity=per_lane * len(self.lanes), free=max(0, free))
 
@@ -159,7 +176,7 @@ class Service:
         """List lanes that have no room, where rows are bound to lanes by key."""
         if not self.subscription.by_key:
             return []
-        return [lane for lane in self.lanes if lane.handed + len(lane.waiting) >= self.per_lane]
+        return [lane for lane in self.lanes if lane.load >= self.per_lane]
 
     @property
     def per_lane(self) -> int:
@@ -171,7 +188,8 @@ class Service:
 
         Those are the keys in hand whose lanes are full, and those passed over whose lanes are still busy.
         """
-        self.passed_over = {key: lane for key, lane in self.passed_over.items() if not lane.is_free}
+        half = self.per_lane // 2
+        self.passed_over = {key: lane for key, lane in self.passed_over.items() if lane.load > half}
         keys: dict[Any, Any] = dict(self.passed_over)
         if full:
             wanted = set(full)
@@ -190,6 +208,6 @@ class Service:
 
     def look_for_room(self) -> None:
         """Claim at once when a lane that had no room for the last claim, which took nothing, is half empty by now."""
-        if any(lane.handed + len(lane.waiting) <= self.half_full for lane in self.full_lanes):
+        if any(lane.load <= self.half_full for lane in self.full_lanes):
             self.full_lanes = []
             self.pacing.wake(0.0)

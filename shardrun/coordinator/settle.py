@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from shardrun.coordinator import clock, endings
 from shardrun.coordinator.replica import Life, Replica, log
-from shardrun.coordinator.service import Batch, Ended, Service
+from shardrun.coordinator.service import MOST_SETTLED, Batch, Ended, Service
 from shardrun.db.store import Acked, Connection, Settlement, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError, StatementFailed
 from shardrun.outcome import Backoff
@@ -20,9 +20,6 @@ ENOUGH = 100
 HOLD = 0.02
 """Seconds that fewer rows wait for company, while others are in work. Larger: fewer statements; more finished rows run
 again when the coordinator dies."""
-
-MOST = 1000
-"""Rows per statement. Larger: cheaper per row. Smaller: less work to repeat when one of them is refused."""
 
 RECOUNT_AGAIN = 0.2
 """Seconds until a count that could not be written is tried again; it changes nothing while another holds the row."""
@@ -118,12 +115,12 @@ def repeat(replica: Replica, service: Service) -> None:
 
 def _next_batch(service: Service) -> Batch | None:
     """Take what may be settled now; rows whose extension is under way or in doubt wait for its answer (R1)."""
-    acked, ended = service.acked, service.ended
-    batch = Batch([held for held in acked[:MOST] if held.hold is Hold.SURE], [])
-    service.acked = [held for held in acked[:MOST] if held.hold not in (Hold.SURE, Hold.LOST)] + acked[MOST:]
+    acked, ended, most = service.acked, service.ended, service.batch_most
+    batch = Batch([held for held in acked[:most] if held.hold is Hold.SURE], [])
+    service.acked = acked[most:] + [held for held in acked[:most] if held.hold not in (Hold.SURE, Hold.LOST)]
     service.ended = []
     for each in ended:
-        if each.held.hold is Hold.SURE and len(batch.ended) < MOST:
+        if each.held.hold is Hold.SURE and len(batch.acked) + len(batch.ended) < most:
             batch.ended.append(each)
         elif each.held.hold is not Hold.LOST:
             service.ended.append(each)
@@ -145,9 +142,12 @@ def _send(replica: Replica, service: Service, batch: Batch, repeated: bool = Fal
             service.in_doubt = batch
             replica.connection_lost(result)
         elif isinstance(result, Conflict):
-            service.settling = batch
-            again = repeated or isinstance(result, _Halfway)
-            replica.later(AGAIN, lambda: _send(replica, service, batch, again))
+            replica.complain(f"settle {service.label}", "%s: settlements are refused for now: %s", service.name, result)
+            if repeated or isinstance(result, _Halfway):
+                service.settling = batch
+                replica.later(AGAIN, lambda: _send(replica, service, batch, repeated=True))
+            else:
+                _take_apart(replica, service, batch)
         elif isinstance(result, ShardrunError):
             raise result
         else:
@@ -157,6 +157,17 @@ def _send(replica: Replica, service: Service, batch: Batch, repeated: bool = Fal
         return _write(service, connection, settlements, batch.tokens, repeated)
 
     replica.threads.submit(work, done, urgent=True)
+
+
+def _take_apart(replica: Replica, service: Service, batch: Batch) -> None:
+    """Put a batch that met a conflict back in line, behind the others, to be sent in smaller pieces."""
+    service.batch_most = max(1, (len(batch.acked) + len(batch.ended)) // 2)
+    for held in batch.rows():
+        service.book.unsettled(held)
+    service.acked += batch.acked
+    service.ended += batch.ended
+    service.settle_by = clock.now() + AGAIN
+    replica.later(AGAIN, lambda: None)
 
 
 def _settlement(ended: Ended) -> Settlement:
@@ -194,6 +205,7 @@ def _ids(settlements: list[Settlement], acked: Acked) -> set[Any]:
 
 
 def _settled(replica: Replica, service: Service, batch: Batch, answer: _Answer) -> None:
+    service.batch_most = min(MOST_SETTLED, 2 * service.batch_most)
     doubtful = answer.lost or answer.refused
     for held in batch.acked:
         if doubtful and held.id in answer.lost:

@@ -162,8 +162,9 @@ def _end_sessions(replica: Replica, child: Child, then: Callable[[], None]) -> N
         then()
         successor = replica.children[child.index]
         _pass_lanes_on(child, successor)
-        if successor.state is State.LOADED:
-            _admit(replica, successor)
+        for waiting in (successor, replica.incoming):
+            if waiting is not None and waiting.index == child.index and waiting.state is State.LOADED:
+                _admit(replica, waiting)
 
     def work(connection: object) -> None:
         replica.database.end_sessions(connection, child.sessions, child.part)
@@ -196,6 +197,7 @@ def _spend(replica: Replica, service: Service, held: Held, cause: str, is_only_o
     if replica.interrupted or not spends:
         reports.unstarted(service, held)
         return
+    held.charged = not is_only_one
     if ended.verb is Verb.RECOUNT:
         route.put_back(service, held)  # at the head of its line, which goes on when the attempt is written
     settle.end(service, ended)
@@ -223,8 +225,17 @@ def _succeed(replica: Replica, child: Child) -> None:
 
 
 def _respawn(replica: Replica, index: int) -> None:
-    if replica.life is Life.SERVING and replica.children[index].state is State.DEAD:
-        _put_in_place(replica, _spawn(replica, index))
+    if replica.life is not Life.SERVING or replica.children[index].state is not State.DEAD:
+        return
+    try:
+        child = _spawn(replica, index)
+    except OSError as error:
+        replica.fruitless[index] += 1
+        wait = restarts.delay(replica.fruitless[index] + 1)
+        log.error("child %d could not be started: %s. Again in %.1f s", index + 1, error, wait)
+        replica.later(wait, lambda: _respawn(replica, index))
+    else:
+        _put_in_place(replica, child)
 
 
 def _put_in_place(replica: Replica, child: Child) -> None:
@@ -232,6 +243,8 @@ def _put_in_place(replica: Replica, child: Child) -> None:
     replica.children[child.index] = child
     if before not in replica.burying:
         _pass_lanes_on(before, child)
+    if child.state is State.LOADED:
+        _admit(replica, child)
 
 
 def _pass_lanes_on(before: Child, child: Child) -> None:
@@ -253,7 +266,12 @@ def replace_all(replica: Replica) -> None:
 def replace_next(replica: Replica) -> None:
     """Start the next replacement, if one is wanted."""
     if replica.to_replace and replica.life is Life.SERVING:
-        replica.incoming = _spawn(replica, replica.to_replace.pop(0))
+        index = replica.to_replace.pop(0)
+        try:
+            replica.incoming = _spawn(replica, index)
+        except OSError as error:
+            replica.to_replace.clear()
+            log.error("child %d could not be replaced: %s. The children go on as they are", index + 1, error)
 
 
 def recall(replica: Replica, children: Iterable[Child]) -> None:

@@ -12,16 +12,23 @@ def look_whether_empty(replica: Replica) -> None:
     """Ask each subscription that has nothing in hand, after a claim that took nothing, what its table still holds."""
     if not replica.until_empty or replica.life is not Life.SERVING or replica.outage:
         return
+    endings = sum(service.counts.total for service in replica.services)
     for service in replica.services:
-        if service.backlog_asked != service.pacing.claims and service.pacing.drought and not len(service.book):
-            _ask(replica, service)
-    if all(_is_done(service) for service in replica.services):
+        if service.pacing.drought and not len(service.book) and _is_stale(service, endings):
+            _ask(replica, service, endings)
+    if all(_is_done(service, endings) for service in replica.services):
         replica.life = Life.DRAINING
         replica.limit_patience()
 
 
-def _ask(replica: Replica, service: Service) -> None:
-    service.backlog_asked = service.pacing.claims
+def _is_stale(service: Service, endings: int) -> bool:
+    """Tell whether to ask (again): a claim was answered since, or a row has ended somewhere, which may have added others."""
+    answered = service.backlog is not None and service.backlog_endings != endings
+    return service.backlog_asked != service.pacing.claims or answered
+
+
+def _ask(replica: Replica, service: Service, endings: int) -> None:
+    service.backlog_asked, service.backlog_endings = service.pacing.claims, endings
     service.backlog = None
     awaited = list(service.awaited)
 
@@ -34,9 +41,12 @@ def _ask(replica: Replica, service: Service) -> None:
     replica.threads.submit(lambda connection: service.store.backlog(connection, awaited), done)
 
 
-def _is_done(service: Service) -> bool:
-    """Tell whether nothing is in work here, nothing is due or held anywhere, and nothing that this run put off is left."""
+def _is_done(service: Service, endings: int) -> bool:
+    """Tell whether nothing is in work here, nothing is due or held anywhere, and nothing that this run put off is left.
+
+    What the table holds was asked after the last row of any subscription had ended: a handler may feed another queue.
+    """
     backlog = service.backlog
-    if backlog is None or len(service.book) or not service.pacing.drought:
+    if backlog is None or service.backlog_endings != endings or len(service.book) or not service.pacing.drought:
         return False
     return not (backlog.ready or backlog.awaited)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import selectors
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,8 @@ class Events:
         self._timers: list[tuple[float, int, Callback]] = []
         self._count = 0
         self._posted: deque[Callback] = deque()
+        self._open = threading.Lock()
+        self._closed = False
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
@@ -42,9 +45,12 @@ class Events:
 
     def post(self, callback: Callback) -> None:
         """Call back soon; the only method that other threads may use."""
-        self._posted.append(callback)
-        with suppress(BlockingIOError):  # the pipe is full of wake-ups: one of them will do
-            os.write(self._wake_writer, b"\0")
+        with self._open:
+            if self._closed:
+                return  # a thread that a database kept waiting beyond the end: nobody is left to hear it
+            self._posted.append(callback)
+            with suppress(BlockingIOError):  # the pipe is full of wake-ups: one of them will do
+                os.write(self._wake_writer, b"\0")
 
     def wait(self, until: float) -> None:
         """Block until something happens or the time has come, and run the callbacks of what happened."""
@@ -61,6 +67,8 @@ class Events:
 
     def close(self) -> None:
         """Close the descriptors of its own."""
+        with self._open:
+            self._closed = True
         self._selector.close()
         os.close(self._wake_reader)
         os.close(self._wake_writer)

@@ -42,7 +42,20 @@ class Hold(enum.Enum):
 class Held:
     """One row in the book. `deadline` is when its lease may end at the earliest, `order` its place among all claimed rows."""
 
-    __slots__ = ("alone", "attempt", "deadline", "doubts", "hold", "id", "lane", "order", "row", "stage", "token")
+    __slots__ = (
+        "alone",
+        "attempt",
+        "charged",
+        "deadline",
+        "doubts",
+        "hold",
+        "id",
+        "lane",
+        "order",
+        "row",
+        "stage",
+        "token",
+    )
 
     def __init__(self, row: Any, order: int, deadline: float) -> None:
         self.row = row
@@ -51,6 +64,7 @@ class Held:
         self.alone = False  # it ran beside others when their child died: it runs by itself next (R7)
         self.token: str = row.token  # what the row carries when the hold is SURE
         self.doubts: tuple[str, ...] = ()  # what it may carry instead, when it is not
+        self.charged = False  # an attempt was spent for that death, and comes back if the row ends well
         self.order = order
         self.lane: Any = None  # the lane that its key names, or that took it; the router's to set
         self.deadline = deadline

@@ -289,6 +289,24 @@ def test_a_hot_key_does_not_fill_the_read_ahead_of_all_lanes(make_desk: MakeDesk
     assert sum(held.row.key == hot for held in desk.service.book) == 12
 
 
+def test_many_keys_of_one_slow_lane_do_not_pile_up_in_a_replica(make_desk: MakeDesk) -> None:
+    """R16, H8: their rows go back for others to take, uncounted, and the other lane goes on."""
+    desk = make_desk(lanes=(2,), workers_by_key=2)
+    desk.service.average = MILLISECOND * 10
+    for number in range(400):
+        desk.place.fill(1, payload="{}", partition_key=f"key {number}")
+    desk.claims = True
+
+    def only_the_second_lane_works() -> bool:
+        for frame in desk.hand.read():
+            if frame[1] == 1:
+                desk.hand.report(frame[2], elapsed_us=10_000)
+        assert desk.service.lanes[0].load <= 2 * (1 + desk.service.ahead)
+        return desk.service.counts.acked > 100
+
+    desk.until(only_the_second_lane_works)
+
+
 def test_a_lane_that_was_full_is_claimed_for_when_half_of_it_is_done(make_desk: MakeDesk) -> None:
     """R16, C3: a claim that found nothing for the other lanes does not make the hot one wait for the poll."""
     desk = make_desk(lanes=(2,), workers_by_key=2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardrun.coordinator import claim, clock
+from shardrun.coordinator import claim, clock, route
 from shardrun.coordinator.child import State
 from shardrun.coordinator.replica import Life
 from shardrun.db.store import Claimed
@@ -163,7 +163,7 @@ def test_a_suspect_that_ends_well_gets_its_attempt_back_and_one_that_fails_does_
         desk.place.fill(1, payload="{}")
         desk.claim()
         held = desk.held(1)
-        held.attempt, held.alone = 2, True
+        held.attempt, held.alone, held.charged = 2, True, True
         desk.place.run("update q set attempt = 2")
         desk.hand.read()
         desk.hand.report(1, code, 60.0, "no")
@@ -211,3 +211,23 @@ def test_reports_teach_how_long_the_handler_takes(make_desk: MakeDesk) -> None:
         desk.hand.report(id, elapsed_us=micros)
         desk.until(lambda: id not in desk.service.book)  # noqa: B023
         assert (desk.service.ahead > 0) is ahead
+
+
+def test_a_row_that_must_run_alone_is_not_starved_by_the_other_lanes_of_its_child(make_desk: MakeDesk) -> None:
+    """R7: while it waits, its child gets nothing else, so that it will be idle."""
+    desk = make_desk(lanes=(2,), workers_by_key=2)
+    first, second = keys(2)
+    desk.place.fill(1, payload="{}", partition_key=first)
+    desk.place.fill(2, payload="{}", partition_key=second)
+    desk.claim()
+    assert desk.hand.ids() == [1, 2]
+    suspect = desk.held(1)
+    desk.service.lanes[0].handed = 0
+    desk.replica.children[0].handed = {no: held for no, held in desk.replica.children[0].handed.items() if held.id != 1}
+    desk.service.book.put_back(suspect)
+    suspect.alone = True
+    route.put_back(desk.service, suspect)
+    desk.step()
+    assert desk.hand.ids() == [], "the other lane has a row"
+    desk.hand.report(2)
+    desk.until(lambda: desk.hand.ids() == [1])

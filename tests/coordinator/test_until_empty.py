@@ -100,3 +100,15 @@ def test_a_look_that_fails_is_taken_again(make_desk: MakeDesk, fault: object) ->
     desk.store.fail("backlog", fault)  # type: ignore[arg-type]
     desk.until(lambda: ended(desk))
     assert len(desk.store.asked("backlog")) == 2
+
+
+def test_a_row_that_ends_after_a_table_was_looked_at_has_it_looked_at_again(make_desk: MakeDesk) -> None:
+    """Contract 2: a handler may have fed another queue, whose table was empty a moment ago."""
+    desk = running(make_desk)
+    desk.service.pacing.poll = 1000.0
+    desk.until(lambda: desk.service.pacing.claims == 1)
+    look_whether_empty(desk.replica)
+    desk.until(lambda: desk.service.backlog is not None)
+    desk.service.counts.acked += 1  # as a row of another subscription would
+    desk.until(lambda: ended(desk))
+    assert len(desk.store.asked("backlog")) == 2
