@@ -76,14 +76,14 @@ class Call:
         return (row[0], code, elapsed) if code == ACK else (row[0], code, elapsed, *rest)
 
     def _ending(self, attempt: int, answer: Any, failure: BaseException | None) -> Ending:
-        if isinstance(failure, DoesNotFit):
-            return endings.of_misfit(failure, attempt, self._rule)
-        if failure is not None:
-            return endings.of_error(failure, attempt, self._rule)
         try:
+            if isinstance(failure, DoesNotFit):
+                return endings.of_misfit(failure, attempt, self._rule)
+            if failure is not None:
+                return endings.of_error(failure, attempt, self._rule)
             return endings.of_answer(answer, self._name)
         except BaseException as error:  # A BadAnswer, or an object that cannot even be looked at.
-            return endings.of_error(error, attempt, self._rule)
+            return endings.of_last_resort(failure or error, attempt, self._rule)
 
     def _delivery(self, row: Frame) -> Delivery:
         _, _, row_id, attempt, _, key, group, headers, _ = row

@@ -19,6 +19,9 @@ LONGEST_REASON = 4_000
 LONGEST_TRACE = 16_000
 """Characters of a traceback, its last ones. Larger: long log entries. Smaller: deep calls lose their beginning."""
 
+UNKNOWN_DELAY = 60.0
+"""Seconds until a row is due again whose delay could not be computed. Larger: later. Smaller: more failing attempts."""
+
 _OUTCOMES = (Ack, Retry, Snooze, Drop, DeadLetter)
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -67,6 +70,15 @@ def of_error(error: BaseException, attempt: int, rule: Backoff | RetryRule) -> E
     except BaseException as second:  # The user's own function; the row is put off as if there were no rule.
         reason = f"{reason} (and its retry rule failed: {error_text(second)})"[:LONGEST_REASON]
         return Ending(words.FAILED, _backoff(Backoff(), attempt), reason, trace)
+
+
+def of_last_resort(error: BaseException, attempt: int, rule: Backoff | RetryRule) -> Ending:
+    """Say what an exception means, whatever else fails over it: a child that dies here would take its row down again."""
+    try:
+        return of_error(error, attempt, rule)
+    except BaseException as second:
+        reason = f"{error_text(error)} (and its delay could not be told: {error_text(second)})"[:LONGEST_REASON]
+        return Ending(words.FAILED, UNKNOWN_DELAY, reason, None)
 
 
 def of_misfit(error: Exception, attempt: int, rule: Backoff | RetryRule) -> Ending:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from shardrun.ring import words
@@ -189,6 +191,16 @@ def test_a_failure_is_put_off_by_the_retry_rule(spawn: Spawn) -> None:
     child.give(2, attempt=3)
     assert 1.8 <= (child.report(1).seconds or 0) <= 2.2
     assert 7.2 <= (child.report(2).seconds or 0) <= 8.8
+
+
+def test_a_delay_that_cannot_be_computed_fails_the_attempt_only(spawn: Spawn) -> None:
+    """E2: the child serves on, also where the count of attempts is no integer."""
+    child = spawn("@queue.handler(workers=1)\ndef work(body): raise ValueError('boom')")
+    child.give(1, attempt=Decimal(1))  # type: ignore[arg-type]
+    child.give(2, attempt=1)
+    assert (child.report(1).code, child.report(1).seconds) == (words.FAILED, 60.0)
+    assert (child.report(1).reason or "").startswith("ValueError: boom (and its delay could not be told: TypeError")
+    assert child.report(2).code == words.FAILED
 
 
 RULE = """

@@ -61,3 +61,13 @@ def test_a_value_that_no_loader_takes_costs_its_own_row_only(open_place: Opener)
     assert [row.headers for row in rows] == ["h", "h", None]
     assert rows[1].body == "the row's column odd cannot be read: unlucky"
     assert [rows[0].body["odd"], rows[2].body["odd"]] == [1, 2]
+
+
+@pytest.mark.parametrize(("dialect", "kind"), [("postgres", "numeric"), ("sqlite", "")])
+def test_an_attempt_column_that_is_no_integer_gives_integers(open_place: Opener, dialect: str, kind: str) -> None:
+    """R5: back-off computes with the count of attempts."""
+    place = open_place(dialect)
+    place.create_usual(without=["attempt"], attempt=kind)
+    place.fill(1, payload="{}", attempt=0.0)
+    (row,) = Holder(place, usual()).claim()
+    assert (row.attempt, type(row.attempt)) == (1, int)

@@ -74,7 +74,7 @@ def handed_out(layout: Layout) -> list[str]:
     chosen = [
         identity("id", layout),
         "token::text",
-        "attempt" if "attempt" in roles else "1",
+        "attempt::bigint" if "attempt" in roles else "1",  # a column of numeric would come as a Decimal
         "expired is true" if "attempt" in roles else "false",
         value("key", roles.get("partition_key")),
         "lane_key" if layout.by_key and "partition_key" in roles else "null",

@@ -70,7 +70,7 @@ def claim(layout: Layout, length: int) -> Statement:
     held = quote(lock.name)
     last = f"case when {held} < {AGED_BEFORE} then strftime({FORMAT}, {held}, '+{AGED}') else {held} end"
     count = f",\n       {quote(attempt.name)} = coalesce({quote(attempt.name)}, 0) + 1" if attempt else ""
-    counted = quote(attempt.name) if attempt else "1"
+    counted = f"cast({quote(attempt.name)} as integer)" if attempt else "1"
     text = f"""\
 update {table_name(layout.table)}
    set {held} = max(strftime({FORMAT}, 'now', '+{layout.lease:.3f} seconds'),
