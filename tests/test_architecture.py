@@ -25,10 +25,33 @@ LONGEST_FUNCTION = 50
 
 PROVED_ELSEWHERE = {
     "shardrun.__main__": "tests/process",
+    "shardrun.boot": "tests/process",
     "shardrun.cli_frame": "tests/cli",
     "shardrun.cli_operate": "tests/cli",
+    "shardrun.db.caller": "tests/store/test_insert.py",
+    "shardrun.db.check": "tests/store/test_start.py",
+    "shardrun.db.fetched": "tests/payloads",
+    "shardrun.db.postgres.apart": "tests/hostile",
+    "shardrun.db.postgres.around": "tests/hostile",
+    "shardrun.db.postgres.catalogue": "tests/store",
+    "shardrun.db.postgres.ddl": "tests/store/test_ddl.py",
+    "shardrun.db.postgres.driver": "tests/store",
+    "shardrun.db.postgres.fetch": "tests/payloads",
+    "shardrun.db.postgres.insert": "tests/store/test_insert.py",
     "shardrun.db.postgres.operate": "tests/store/test_requeue.py",
+    "shardrun.db.postgres.parts": "tests/sql",
+    "shardrun.db.postgres.server": "tests/store",
+    "shardrun.db.postgres.store": "tests/store",
+    "shardrun.db.settling": "tests/store/test_settle.py",
+    "shardrun.db.sqlite.catalogue": "tests/store",
+    "shardrun.db.sqlite.ddl": "tests/store/test_ddl.py",
+    "shardrun.db.sqlite.driver": "tests/store",
+    "shardrun.db.sqlite.fetch": "tests/payloads",
+    "shardrun.db.sqlite.insert": "tests/store/test_insert.py",
+    "shardrun.db.sqlite.lists": "tests/store",
     "shardrun.db.sqlite.operate": "tests/store/test_requeue.py",
+    "shardrun.db.sqlite.server": "tests/store",
+    "shardrun.db.sqlite.times": "tests/hostile",
 }
 """Modules that no test imports, and the test module or folder that runs them all the same."""
 
