@@ -161,6 +161,8 @@ def replica_name() -> str:
 
 def start(opened: Opened, on_progress: Callable[[Replica], None] | None = None, name: str | None = None) -> Summary:
     """Run one replica until a signal, a failure or an empty table ends it."""
+    if not hasattr(os, "pidfd_open"):
+        raise UsageProblem("this system has no pidfd: shardrun needs Linux 5.3 or newer in this version.")
     fill_standard_descriptors()  # lest a ring gets the number of a closed stdout, and prints go there
     settings = opened.settings
     name = name or replica_name()
