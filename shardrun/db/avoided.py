@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, TypeVar
 
-from shardrun.errors import StatementFailed
+from shardrun.errors import ShardrunError, StatementFailed
 
 SECONDS = 60.0
 """How long such a row is left out of claims. Larger: a mended one waits longer; smaller: more claims that fail."""
@@ -51,14 +51,31 @@ class Avoided:
         self.add(id, "the database does not write its lease, so a trigger of the table must keep it from being updated")
 
     def around(self, ids: Sequence[Any], take: Callable[[Sequence[Any]], list[Row]]) -> list[Row]:
-        """Claim these rows by halves, so that those that are refused hold up no other."""
-        if not ids:
-            return []
+        """Claim these rows by halves, so that those that are refused hold up no other; all of them, or an error."""
+        taken: list[Row] = []
+        self._halve(ids, take, taken)
+        return taken
+
+    def around_apart(self, ids: Sequence[Any], take: Callable[[Sequence[Any]], list[Row]]) -> list[Row]:
+        """Do the same where each `take` commits: an error after the first rows leaves the others for another claim."""
+        taken: list[Row] = []
         try:
-            return take(ids)
+            self._halve(ids, take, taken)
+        except ShardrunError as error:
+            if not taken:
+                raise
+            log.warning("%s: a claim ended early, after %d rows: %s", self._name, len(taken), error)
+        return taken
+
+    def _halve(self, ids: Sequence[Any], take: Callable[[Sequence[Any]], list[Row]], taken: list[Row]) -> None:
+        if not ids:
+            return
+        try:
+            taken += take(ids)
         except StatementFailed as error:
             if len(ids) == 1:
                 self.add(ids[0], str(error).rstrip("."))
-                return []
-        half = len(ids) // 2
-        return self.around(ids[:half], take) + self.around(ids[half:], take)
+                return
+            half = len(ids) // 2
+            self._halve(ids[:half], take, taken)
+            self._halve(ids[half:], take, taken)

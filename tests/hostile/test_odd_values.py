@@ -8,6 +8,11 @@ import psycopg
 import pytest
 from psycopg.types.numeric import IntLoader
 
+from shardrun.db.store import Verb
+from shardrun.decoding import DoesNotFit, decoder
+from shardrun.errors import Conflict
+from shardrun.queue import Queue
+from shardrun.ring.wire import Frames, pack
 from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
 
@@ -71,3 +76,65 @@ def test_an_attempt_column_that_is_no_integer_gives_integers(open_place: Opener,
     place.fill(1, payload="{}", attempt=0.0)
     (row,) = Holder(place, usual()).claim()
     assert (row.attempt, type(row.attempt)) == (1, int)
+
+
+BAD = "cast(x'ff' as text)"
+
+
+def test_text_that_is_not_utf8_on_sqlite_costs_its_own_row_only(open_place: Opener) -> None:
+    """A2: in the payload, a key or an id; the handler's decoding refuses the body, an id cannot be named."""
+    place = open_place("sqlite")
+    place.create("q", id="text primary key", payload="text", partition_key="text", locked_until="time")
+    place.run(f"insert into q values ('a', {BAD}, {BAD}, null), ({BAD}, 'p', 'k', null), ('c', 'p', 'k', null)")
+    holder = Holder(
+        place, Queue("q", id="id", payload="payload", partition_key="partition_key", locked_until="locked_until")
+    )
+    rows = holder.claim()
+    assert {row.id: row.body for row in rows} == {"a": b"\xff", "c": "p"}
+    with pytest.raises(DoesNotFit, match="does not fit str"):
+        decoder(str, holder.store.payload_kind)(pack_and_unpack(rows[0].body))
+    assert holder.one(Verb.RETRY, rows[0])
+
+
+def pack_and_unpack(value: Any) -> Any:
+    return Frames().feed(pack((value,)))[0][0]
+
+
+def test_a_due_time_that_is_not_utf8_costs_its_own_row_only(
+    open_place: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A2, C90: it is named, and the rows that were claimed before are handed out."""
+    place = open_place("sqlite")
+    place.create_usual()
+    place.run(f"insert into q (retry_after) values ({BAD}), (null)")
+    assert Holder(place, usual()).ids() == [2]
+    assert "q row 1: retry_after is" in caplog.text
+
+
+def test_a_look_that_fails_after_a_claim_loses_no_row(open_place: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R1: the claim has committed; what it took is handed out, and the failure is logged."""
+    place = open_place("sqlite")
+    place.create_usual()
+    place.fill(1)
+    holder = Holder(place, usual())
+
+    def fail(connection: object) -> None:
+        raise Conflict("SQLite refused for now: database is locked")
+
+    monkeypatch.setattr(holder.store, "name_misspelt", fail)
+    assert holder.ids() == [1]
+
+
+def test_rows_that_were_taken_before_a_conflict_are_handed_out(open_place: Opener) -> None:
+    """R1: after a refused claim PostgreSQL's halves commit one by one, and a conflict in the second loses not the first."""
+    place = open_place("postgres")
+    place.create_usual()
+    place.fill(2)
+    place.own.execute("""
+        create sequence times;
+        create function odd() returns trigger language plpgsql as $$ begin
+          if old.id = 2 and nextval('times') < 3 then raise exception 'refused'; end if;
+          if old.id = 2 then raise exception 'conflict' using errcode = '40001'; end if;
+          return new; end $$;
+        create trigger odd before update on q for each row execute function odd()""")
+    assert Holder(place, usual()).ids() == [1]

@@ -45,6 +45,18 @@ def connect(path: str, mode: str, settings: Mapping[str, str], isolation: str | 
 
 
 @contextmanager
+class NotText(bytes):
+    """What SQLite calls text and is not UTF-8: as its bytes, so that only what reads it as text fails."""
+
+
+def text_or_bytes(data: bytes) -> str | NotText:
+    """Decode a text for the coordinator, where one that is not UTF-8 must not stop the rows beside it."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return NotText(data)
+
+
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
     """Hold the file's write lock; commit at the end, or undo all when anything raises."""
     with naming_errors(connection):

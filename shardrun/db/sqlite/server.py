@@ -56,6 +56,7 @@ class Sqlite:
             raise Unsupported(f"SQLite {sqlite3.sqlite_version} is too old: shardrun needs SQLite 3.35 or newer.")
         is_new = not os.path.exists(self._path)
         connection = self._open(None)
+        connection.text_factory = driver.text_or_bytes
         with driver.naming_errors(connection):
             if is_new:
                 connection.execute("pragma journal_mode = wal")

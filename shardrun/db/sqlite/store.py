@@ -26,7 +26,7 @@ from shardrun.db.store import (
     Waiting,
 )
 from shardrun.db.table import Layout, payload_kind
-from shardrun.errors import DeclarationProblem, StatementFailed
+from shardrun.errors import DeclarationProblem, ShardrunError, StatementFailed
 
 LOOK_SECONDS = 60.0
 """How often a claim that came back short looks for times that cannot be compared. Smaller: more reading of rows that wait."""
@@ -109,7 +109,7 @@ class SqliteStore:
             written = self._write_leases(connection, [row[0] for row in rows])
             bodies = self._fetch.bodies(connection, list(written)) if self._fetch else None
         if len(rows) < limit and monotonic() >= self._look_at:
-            self.name_misspelt(connection)
+            self._look_for_misspelt(connection)
         if bodies is not None:
             rows = [(*row[:6], bodies[row[0]]) for row in rows if row[0] in written]
         if self.layout.row_mode:
@@ -139,9 +139,19 @@ class SqliteStore:
         if len(written) < len(ids):
             refused = self._avoided.ids()
             for id in ids:
-                if id not in written and id not in refused:
+                if isinstance(id, driver.NotText):
+                    self._avoided.add(id, "its id is text that is not UTF-8, which no statement can name")
+                elif id not in written and id not in refused:
                     self._avoided.swallowed(id)
         return written
+
+    def _look_for_misspelt(self, connection: sqlite3.Connection) -> None:
+        """Look after a claim, whose rows are taken: whatever fails here is no reason to forget them."""
+        self._look_at = monotonic() + LOOK_SECONDS
+        try:
+            self.name_misspelt(connection)
+        except ShardrunError as error:
+            log.warning("%s: the look for times that cannot be compared failed: %s", self._name, error)
 
     def name_misspelt(self, connection: sqlite3.Connection) -> None:
         """Log the rows that no claim takes, because a time of theirs cannot be compared with now; each once."""
@@ -152,7 +162,6 @@ class SqliteStore:
             if complaint not in self._named:
                 log.error("%s", complaint)
         self._named = set(complaints)
-        self._look_at = monotonic() + LOOK_SECONDS
 
     def lease_end(self, connection: sqlite3.Connection) -> Token:
         """Read the database's clock, plus the lease."""
