@@ -90,7 +90,7 @@ def live(spec: Spec) -> None:
 
 
 def _pool(spec: Spec, reports: Reports) -> Pool:
-    def announce(session: int) -> None:
+    def announce(session: str) -> None:
         reports.send((SESSION, session))
 
     return Pool(spec["dsn"], spec["pool"], spec["part"], announce, spec.get("pool_patience", PATIENCE))

@@ -35,7 +35,7 @@ class Pool:
     """Up to `size` connections for all lanes of this child."""
 
     def __init__(
-        self, dsn: str, size: int, part: str, announce: Callable[[int], None], patience: float = PATIENCE
+        self, dsn: str, size: int, part: str, announce: Callable[[str], None], patience: float = PATIENCE
     ) -> None:
         self._dsn, self._size, self._part = dsn, size, part
         self._announce = announce
@@ -116,7 +116,11 @@ class Pool:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        session = self._server.session(connection)
+        try:
+            session = self._server.session(connection)
+        except BaseException:
+            self._server.close(connection)
+            raise
         if session is not None:
             self._announce(session)
         return connection

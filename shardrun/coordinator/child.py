@@ -69,7 +69,7 @@ class Child:
     frames: Frames = field(default_factory=Frames)
     outgoing: bytearray = field(default_factory=bytearray)
     crowded: bool = False  # frames wait for space in the ring
-    sessions: list[int] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
     alone: Held | None = None  # a row that must run by itself in this child (R7)
     finished: int = 0
     failure: str | None = None

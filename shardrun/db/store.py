@@ -174,11 +174,11 @@ class Database(Protocol):
     def naming_errors(self, connection: Connection) -> AbstractContextManager[None]:
         """Turn the driver's errors that the block meets into this module's."""
 
-    def session(self, connection: Connection) -> int | None:
-        """Name the server session behind a connection, or None where there is no server."""
+    def session(self, connection: Connection) -> str | None:
+        """Name the server session behind a fresh connection, for good, or None where there is no server."""
 
-    def end_sessions(self, connection: Connection, sessions: Sequence[int], part: str) -> None:
-        """End a dead process's sessions (those of `part` only) and wait until they are gone."""
+    def end_sessions(self, connection: Connection, sessions: Sequence[str], part: str) -> None:
+        """End a dead process's sessions, those of `part`, and wait until they are gone."""
 
     @property
     def dsn(self) -> str:

@@ -117,17 +117,17 @@ def test_a_database_that_stays_away_is_said_after_the_wait(tmp_path: Path) -> No
 
 def test_a_session_is_reported_before_it_is_used(dsn: str) -> None:
     """R4: the coordinator can end what a dead child left running."""
-    sessions: list[int] = []
+    sessions: list[str] = []
     pool = Pool(dsn, 1, "part", sessions.append)
     with pool.lend("work", "queue", 1) as db:
-        assert sessions == [db.execute("select pg_backend_pid()").fetchone()[0]]
+        assert [session.split(":")[0] for session in sessions] == [str(db.info.backend_pid)]
     pool.close()
 
 
 def test_a_connection_that_was_lost_is_replaced(dsn: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """F4: an idle connection that the server ended is found before it is lent, and its new session is reported."""
     monkeypatch.setattr(pools, "FRESH", 0.0)
-    sessions: list[int] = []
+    sessions: list[str] = []
     pool = Pool(dsn, 1, "part", sessions.append)
     with pool.lend("work", "queue", 1) as db:
         db.execute("select 1")
@@ -182,7 +182,7 @@ def test_a_childs_session_is_known_before_the_handler_uses_it(spawn: Spawn, dsn:
     )
     child.give(1)
     child.until(lambda: any(notice[0] == words.SESSION for notice in child.notices))
-    session = next(notice[1] for notice in child.notices if notice[0] == words.SESSION)
+    session = int(next(notice[1] for notice in child.notices if notice[0] == words.SESSION).partition(":")[0])
     pool = Pool(dsn, 1, "test", lambda session: None)
     with pool.lend("test", "queue", 0) as db:
         eventually(lambda: _sleeps(db, session))

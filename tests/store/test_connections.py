@@ -71,7 +71,10 @@ def test_an_ended_session_reads_as_lost(open_place: Opener, postgres: Postgres) 
     for batch in (1, 2):
         holder = Holder(place, usual())
         with postgres.admin() as admin:
-            admin.execute("select pg_terminate_backend(%s, 5000)", (place.database.session(holder.connection),))
+            admin.execute(
+                "select pg_terminate_backend(%s, 5000)",
+                ((place.database.session(holder.connection) or "").partition(":")[0],),
+            )
         settlements = [Settlement(Verb.RETRY, number, "2026-01-01") for number in range(batch)]
         with pytest.raises(ConnectionLost):
             holder.settle(*settlements)
@@ -79,15 +82,18 @@ def test_an_ended_session_reads_as_lost(open_place: Opener, postgres: Postgres) 
 
 
 def test_a_dead_childs_sessions_are_ended_with_what_they_run(open_place: Opener, postgres: Postgres) -> None:
-    """R4: also those that wait inside the server; a session of another name keeps its life."""
+    """R4: also those that wait inside the server, or took another name; a session that came later keeps its life."""
     place = open_place("postgres")
     place.create_usual()
     place.fill(1)
     dead = place.database.connect_child("shardrun test child 3")
     other = place.database.connect_child("shardrun test child 4")
+    session, later = place.database.session(dead) or "", place.database.session(other) or ""
+    dead.execute("set application_name = 'mine'")
     dead.execute("select * from q for update")
-    numbers = [place.database.session(dead), place.database.session(other)]
-    place.database.end_sessions(place.own, [number for number in numbers if number], "shardrun test child 3")
+    before = f"{later.partition(':')[0]}:1"  # the process number of `other`, of one that was there before it
+    place.database.end_sessions(place.own, [session, before], "shardrun test child 3")
+    assert not place.database.is_usable(dead)
     assert [one.application_name for one in postgres.sessions(place.dsn) if "child" in one.application_name] == [
         "shardrun test child 4"
     ]
@@ -106,7 +112,7 @@ def test_a_long_part_is_cut_where_replicas_are_told_apart_by_its_end(postgres: P
     assert len(names) == 2
     assert all(len(name) <= 63 and name.startswith("shardrun very-long") for name in names)
     ours = target.connect("shardrun test")
-    target.end_sessions(ours, [target.session(connections[0]) or 0], parts[0])
+    target.end_sessions(ours, [target.session(connections[0]) or ""], parts[0])
     assert [target.is_usable(connection) for connection in connections] == [False, True]
     for connection in [ours, *connections]:
         target.close(connection)

@@ -172,16 +172,18 @@ class Postgres:
         """Turn the driver's errors that the block meets into shardrun's."""
         return driver.naming_errors(connection)
 
-    def session(self, connection: Connection) -> int | None:
-        """Name the server session behind a connection."""
-        return connection.info.backend_pid
+    def session(self, connection: Connection) -> str | None:
+        """Name the server session behind a connection that has no transaction open: its process, and when that began."""
+        with driver.naming_errors(connection), connection.transaction():
+            row = connection.execute(sql.SESSION).fetchone()
+        return str(row[0]) if row else None
 
-    def end_sessions(self, connection: Connection, sessions: Sequence[int], part: str) -> None:
-        """End a dead process's sessions and wait until they are gone; a number that another session has by now is left.
+    def end_sessions(self, connection: Connection, sessions: Sequence[str], part: str) -> None:
+        """End a dead process's sessions and wait until they are gone; a process that came after one of them is left.
 
         Raises `Conflict` where one is still there after GONE_SECONDS.
         """
-        values = (list(sessions), driver.application_name(part))
+        values = (list(sessions),)
         until = monotonic() + GONE_SECONDS
         with driver.naming_errors(connection):
             while connection.execute(sql.END_SESSIONS, values).fetchall():

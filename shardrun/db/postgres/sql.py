@@ -320,10 +320,14 @@ select {", ".join(special.get(name, f"gone.{quote(name)}") for name in layout.co
     return Statement(text, ("id", "token", *parameters))
 
 
-END_SESSIONS = """\
+_SESSION = "pid || ':' || (extract(epoch from backend_start) * 1000000)::bigint"
+
+SESSION = f"select {_SESSION} from pg_stat_activity where pid = pg_backend_pid()"
+"""Name this session by its process and when that began: numbers come again, and names may be set by whoever is in it."""
+
+END_SESSIONS = f"""\
 select pid, pg_terminate_backend(pid)
   from pg_stat_activity
- where pid = any (%s::int[])
-   and application_name = %s
+ where {_SESSION} = any (%s::text[])
    and backend_type = 'client backend'"""
-"""End sessions by number, where they still bear the name of the part that opened them."""
+"""End sessions by the names that they gave."""

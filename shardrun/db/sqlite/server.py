@@ -134,11 +134,11 @@ class Sqlite:
         """Turn the driver's errors that the block meets into shardrun's."""
         return driver.naming_errors(connection)
 
-    def session(self, connection: sqlite3.Connection) -> int | None:  # noqa: ARG002
+    def session(self, connection: sqlite3.Connection) -> str | None:  # noqa: ARG002
         """Say that there is no server."""
         return None
 
-    def end_sessions(self, connection: sqlite3.Connection, sessions: Sequence[int], part: str) -> None:
+    def end_sessions(self, connection: sqlite3.Connection, sessions: Sequence[str], part: str) -> None:
         """Do nothing: a dead process's transactions died with it."""
 
     def close(self, connection: sqlite3.Connection) -> None:
