@@ -14,7 +14,19 @@ import click
 
 from shardrun import __version__, boot, logs, registry, screens
 from shardrun.child.guard import fill_standard_descriptors
-from shardrun.cli_frame import CONFIG, DSN, HANDLERS, RUNNING, Program, one_queue, options, settings_of, show
+from shardrun.cli_frame import (
+    CONFIG,
+    DSN,
+    HANDLERS,
+    RUNNING,
+    Program,
+    fail,
+    one_queue,
+    options,
+    settings_of,
+    show,
+    tell,
+)
 from shardrun.cli_operate import dead, plan, status
 from shardrun.errors import UsageProblem
 from shardrun.queue import Queue
@@ -42,6 +54,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the locale cannot spell ends no command
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        fail(UsageProblem("the working directory is gone. Go to one that is there: cd"))
 
 
 for command in (plan, status, dead):
@@ -81,7 +97,7 @@ def _greet(lines: list[screens.Line], form: str) -> None:
     for number, line in enumerate(lines):
         style = YELLOW if line.level > INFO else BOLD if not number else None
         for part in fold(line.text, columns):
-            click.echo(paint(part, style, colourful) if style else part, err=True, color=colourful)
+            tell(paint(part, style, colourful) if style else part, colourful=colourful)
 
 
 @main.command()
@@ -111,7 +127,7 @@ def ddl(apply: bool, **flags: Any) -> None:
     if apply:
         count = len(statements)
         done = f"ran {count} {'statement' if count == 1 else 'statements'}" if count else "nothing is missing"
-        click.echo(f"shardrun: {done}", err=True)
+        tell(f"shardrun: {done}")
 
 
 @main.command()
@@ -155,7 +171,7 @@ def _bodies(payloads: tuple[str, ...]) -> list[Any]:
     if payloads:
         return [_parsed(text, "") for text in payloads]
     if sys.stdin.isatty():
-        click.echo("shardrun: reading JSON from the terminal, one row per line; Ctrl-D ends it", err=True)
+        tell("shardrun: reading JSON from the terminal, one row per line; Ctrl-D ends it")
     return [_parsed(line, f"line {number} of stdin, ") for number, line in enumerate(sys.stdin, 1) if line.strip()]
 
 

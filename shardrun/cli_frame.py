@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -55,6 +56,9 @@ def options(*many: Callable[[Command], Command]) -> Callable[[Command], Command]
         def guarded(*args: Any, **kwargs: Any) -> None:
             try:
                 command(*args, **kwargs)
+            except UnicodeEncodeError as error:
+                unspelt = error.object[error.start : error.end]
+                fail(UsageProblem(f"this locale cannot spell {unspelt!r}. Set one that can: LC_ALL=C.UTF-8"))
             except ShardrunError as error:
                 level = kwargs.get("log_level") or os.environ.get(f"{config.PREFIX}LOG_LEVEL") or ""
                 fail(error, with_traces=level.lower() == "debug")
@@ -72,13 +76,13 @@ def fail(error: ShardrunError, with_traces: bool = False) -> NoReturn:
     problems = error.problems if isinstance(error, Problems) else (error,)
     for problem in problems:
         if with_traces and isinstance(problem, UsageProblem) and problem.__cause__ is not None:
-            click.echo(modules.users_traceback(problem.__cause__).rstrip(), err=True)
+            tell(modules.users_traceback(problem.__cause__).rstrip())
     if len(problems) == 1:
-        click.echo(f"shardrun: {problems[0]}", err=True)
+        tell(f"shardrun: {problems[0]}")
     else:
-        click.echo(f"shardrun: {len(problems)} problems, nothing was started", err=True)
+        tell(f"shardrun: {len(problems)} problems, nothing was started")
         for number, problem in enumerate(problems, 1):
-            click.echo(f"  {number}. {problem}", err=True)
+            tell(f"  {number}. {problem}")
     sys.exit(error.exit_code)
 
 
@@ -91,7 +95,7 @@ class Program(click.Group):
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.UsageError as error:
             if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
-                click.echo(error.format_message(), err=True)
+                tell(error.format_message())
                 sys.exit(error.exit_code)
             path = error.ctx.command_path if error.ctx else "shardrun"
             fail(UsageProblem(f"{error.format_message().rstrip('.')}. Try: {path} --help"))
@@ -132,9 +136,18 @@ def one_queue(source: str, command: str) -> Declared:
 
 
 def show(*lines: str, colourful: bool = False) -> None:
-    """Print to stdout; a reader that went away is no failure of ours."""
+    """Print to stdout; a reader that went away is no failure of ours, a full disk is one."""
     try:
         for line in lines:
             click.echo(line, color=colourful)
-    except BrokenPipeError:
-        sys.stdout = None
+    except OSError as error:
+        sys.stdout = None  # so that Python does not try again at its end
+        if not isinstance(error, BrokenPipeError):
+            raise ShardrunError(f"stdout could not be written: {error.strerror}.") from error
+
+
+def tell(*lines: str, colourful: bool = False) -> None:
+    """Print to stderr; where nobody can read it, there is nowhere left to say so."""
+    with suppress(OSError):
+        for line in lines:
+            click.echo(line, err=True, color=colourful)

@@ -74,7 +74,13 @@ class StderrHandler(logging.Handler):
         try:
             if self._dropped:
                 lost = logging.LogRecord(
-                    record.name, logging.WARNING, "", 0, "%d log lines were dropped", (self._dropped,), None
+                    record.name,
+                    logging.WARNING,
+                    "",
+                    0,
+                    "lines missing here, since nobody read the log: %d",
+                    (self._dropped,),
+                    None,
                 )
                 if not self._write(self.format(lost) + "\n", 0.0):
                     self._dropped += 1

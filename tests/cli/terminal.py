@@ -6,7 +6,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tests.waiting import eventually
@@ -57,6 +59,12 @@ class Terminal:
 
     def run(self, *arguments: str, stdin: str = "", program: list[str] = CONSOLE, **variables: str) -> Said:
         """Run a command to its end."""
+        return self.under(variables, *arguments, stdin=stdin, program=program)
+
+    def under(
+        self, variables: Mapping[str, str], *arguments: str, stdin: str = "", program: list[str] = CONSOLE
+    ) -> Said:
+        """Run a command to its end, with these variables."""
         done = subprocess.run(
             [*program, *arguments],
             input=stdin,
@@ -64,7 +72,7 @@ class Terminal:
             text=True,
             check=False,
             cwd=self.folder,
-            env=self._environment(variables),
+            env=self.surroundings(variables),
             timeout=PATIENCE,
         )
         return Said(done.returncode, done.stdout, done.stderr)
@@ -79,7 +87,7 @@ class Terminal:
                 stderr=stderr,
                 text=True,
                 cwd=self.folder,
-                env=self._environment({}),
+                env=self.surroundings({}),
             )
         self.started.append(process)
         eventually(lambda: "ready" in self.read("stderr") or process.poll() is not None, 20)
@@ -104,6 +112,7 @@ class Terminal:
             process.kill()
             process.wait()
 
-    def _environment(self, variables: dict[str, str]) -> dict[str, str]:
+    def surroundings(self, variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+        """Give the variables that commands see."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(NAMED)}
         return {**kept, **self.environment, **variables}

@@ -63,7 +63,7 @@ def test_check_says_what_it_found_fit(ready: Terminal) -> None:
     assert ready.run("check", "handlers.py", "-p", "2", "--connection-limit", "12") == (
         0,
         "ok    handlers.py: 1 queue, 1 handler\n"
-        "ok    invoices: invoices, lease 30 s, statements prepared\n"
+        "ok    invoices: invoices, 10 columns, lease 30 s, statements prepared\n"
         "ok    connections: at most 3 a replica, limit 12\n"
         "nothing that stops a start\n",
         "",

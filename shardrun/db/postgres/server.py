@@ -281,7 +281,11 @@ def _reason(text: str, password: str) -> str:
     """Take what the driver says of a failed connection, short and without a password."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
     said = lines[0]
-    for head in ("connection failed: ", r'connection to server (at|on socket) "[^"]*"(, port \d+)? failed: ', "FATAL: "):
+    for head in (
+        "connection failed: ",
+        r'connection to server (at|on socket) "[^"]*"(, port \d+)? failed: ',
+        "FATAL: ",
+    ):
         said = re.split(head, said, maxsplit=1)[-1].strip()
     if said[1:2].islower():
         said = said[0].lower() + said[1:]

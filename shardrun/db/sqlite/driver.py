@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,10 +34,12 @@ BROKEN = (
 def connect(path: str, mode: str, settings: Mapping[str, str], isolation: str | None) -> sqlite3.Connection:
     """Open a file; `mode` is rw, or rwc to create it. Other threads may use the connection, one at a time."""
     given = {name: ARGUMENTS[name](value) for name, value in settings.items() if name in ARGUMENTS}
+    if isolation is None:  # the coordinator's: tokens and ids are the values as they are stored
+        given.pop("detect_types", None)
     asked = {"mode": mode} | {name: value for name, value in settings.items() if name not in ARGUMENTS}
     arguments: dict[str, Any] = {"timeout": BUSY_SECONDS, "cached_statements": CACHED_STATEMENTS, **given}
     return sqlite3.connect(
-        f"file:{quote(path)}?{urlencode(asked)}",
+        f"file:{quote(os.fsencode(path))}?{urlencode(asked)}",
         uri=True,
         isolation_level=isolation,  # type: ignore[arg-type]
         check_same_thread=False,
@@ -44,7 +47,6 @@ def connect(path: str, mode: str, settings: Mapping[str, str], isolation: str | 
     )
 
 
-@contextmanager
 class NotText(bytes):
     """What SQLite calls text and is not UTF-8: as its bytes, so that only what reads it as text fails."""
 
@@ -57,6 +59,7 @@ def text_or_bytes(data: bytes) -> str | NotText:
         return NotText(data)
 
 
+@contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
     """Hold the file's write lock; commit at the end, or undo all when anything raises."""
     with naming_errors(connection):

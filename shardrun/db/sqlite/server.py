@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from shardrun.db import check
 from shardrun.db.operate import Counts
@@ -35,8 +35,8 @@ class Sqlite:
                 f"sqlite://{path} names no file. Write sqlite:///file.db, or sqlite:////absolute/file.db "
                 f"(a database in memory is seen by one process only)."
             )
-        self._path = os.path.abspath(unquote(path[1:]))
-        self._absolute = f"sqlite:///{quote(self._path)}{f'?{query}' if query else ''}"
+        self._path = os.path.abspath(os.fsdecode(unquote_to_bytes(os.fsencode(path[1:]))))
+        self._absolute = f"sqlite:///{quote(os.fsencode(self._path))}{f'?{query}' if query else ''}"
         self._settings = dict(parse_qsl(query))
         self._source = source
         self._create = create
@@ -73,6 +73,8 @@ class Sqlite:
         if not self._create and not os.path.exists(self._path):
             raise DatabaseUnreachable(self._missing())
         said = f" (from {self._source})" if self._source else ""
+        if self._source == DEFAULT_SOURCE:
+            said = " (the default, since --dsn, SHARDRUN_DSN, DATABASE_URL are unset)"
         try:
             connection = driver.connect(self._path, "rwc" if self._create else "rw", self._settings, isolation)
         except (sqlite3.Error, ValueError) as error:
