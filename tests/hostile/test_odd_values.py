@@ -138,3 +138,44 @@ def test_rows_that_were_taken_before_a_conflict_are_handed_out(open_place: Opene
           return new; end $$;
         create trigger odd before update on q for each row execute function odd()""")
     assert Holder(place, usual()).ids() == [1]
+
+
+@pytest.mark.parametrize("kind", ["numeric", "double precision", "real"])
+def test_a_row_whose_id_is_nan_is_found_again(open_place: Opener, kind: str) -> None:
+    """C99: PostgreSQL takes NaN for equal to itself, and so do claims and settlements."""
+    place = open_place("postgres")
+    place.create_usual(without=["id"], id=f"{kind} primary key")
+    for value in ("1", "NaN", "2"):
+        place.fill(1, id=value)
+    holder = Holder(place, usual())
+    rows = holder.claim()
+    assert str(rows[2].id).lower() == "nan"
+    new = Holder(place, usual(), lease=90).store.lease_end(holder.connection)
+    assert rows[2].id in holder.store.extend(holder.connection, [row.id for row in rows], rows[0].token, new).extended
+    place.run("delete from q where id = 1")
+    acked = {new: [row.id for row in rows]}
+    assert holder.store.settle(holder.connection, [], acked=acked) == {rows[1].id, rows[2].id}
+
+
+@pytest.mark.parametrize(("kind", "most"), [("smallint", 32767), ("integer", 2**31 - 1), ("numeric(3,0)", 999)])
+def test_a_count_of_attempts_that_its_column_cannot_pass_stays(open_place: Opener, kind: str, most: int) -> None:
+    """R5: the row is claimed all the same."""
+    place = open_place("postgres")
+    place.create_usual(without=["attempt"], attempt=kind)
+    place.fill(1, attempt=most)
+    place.fill(1, attempt=most - 1)
+    place.fill(1)
+    assert [row.attempt for row in Holder(place, usual()).claim()] == [most, most, 1]
+
+
+def test_types_detected_by_the_driver_are_not_the_coordinators(tmp_path: Path) -> None:
+    """F2: `?detect_types=` is for handlers; tokens would not be found again."""
+    place = Place("sqlite", f"sqlite:///{tmp_path}/queue.db?detect_types=1")
+    place.create_usual()
+    place.fill(1)
+    holder = Holder(place, usual())
+    (row,) = holder.claim()
+    assert holder.one(Verb.ACK, row)
+    place.run("insert into q_dead (locked_until) values ('2026-01-01 00:00:00')")
+    assert place.child().execute("select locked_until from q_dead").fetchone() == (datetime(2026, 1, 1),)
+    place.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from shardrun.db.table import JSON, Column, Layout, Table
 
 AGED = "interval '365000 days'"
@@ -9,6 +11,9 @@ AGED = "interval '365000 days'"
 
 AGED_BEFORE = "'1900-01-01'"
 """A `locked_until` before this was moved there by AGED; after it, and past, it is a lease that ran out."""
+
+GREATEST = {"smallint": 2**15 - 1, "integer": 2**31 - 1, "bigint": 2**63 - 1}
+"""The greatest numbers of integer types."""
 
 NATIVE = ("int", "float", "numeric", "text", "binary", "bool", "uuid", "timestamp", "timestamptz", "date", "time")
 """Kinds that reach Python, and the ring, as values of their own; of all others their text does."""
@@ -183,6 +188,14 @@ def set_reason(error: Column) -> str:
 
 def reason_text(error: Column) -> str:
     return "%(reason)s::text" if error.length is None else f"left(%(reason)s::text, {error.length})"
+
+
+def one_more(attempt: Column) -> str:
+    """Count an attempt; where its type ends the count stays, since the row could not be claimed any more."""
+    count = f"coalesce(t.{quote(attempt.name)}, 0)"
+    digits = re.fullmatch(r"numeric\((\d+),(-?\d+)\)", attempt.type)
+    most = 10 ** max(int(digits[1]) - int(digits[2]), 0) - 1 if digits else GREATEST.get(attempt.type)
+    return f"{count} + 1" if most is None else f"least({count}, {most - 1}) + 1"
 
 
 def last_token(lock: Column, alias: str) -> str:

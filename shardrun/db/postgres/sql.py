@@ -28,6 +28,7 @@ from shardrun.db.postgres.parts import (
     last_token,
     listing,
     now_of,
+    one_more,
     quote,
     reason_text,
     round_up,
@@ -103,7 +104,7 @@ def _claim(layout: Layout, conditions: list[str]) -> str:
     lock = layout.roles["locked_until"]
     held = quote(lock.name)
     attempt = layout.column("attempt")
-    count = f",\n         {quote(attempt.name)} = coalesce(t.{quote(attempt.name)}, 0) + 1" if attempt else ""
+    count = f",\n         {quote(attempt.name)} = {one_more(attempt)}" if attempt else ""
     return f"""\
 with clock as materialized (
   select clock_timestamp() as now

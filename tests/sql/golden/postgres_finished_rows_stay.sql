@@ -4,7 +4,7 @@ with clock as materialized (
 ), claimed as (
   update "app"."jobs" as t
      set "locked_until" = greatest((select now at time zone 'utc' from clock) + interval '2.500000 seconds', case when t."locked_until" < '1900-01-01' then t."locked_until" + interval '365000 days' else t."locked_until" end + interval '1.000000 seconds'),
-         "attempt" = coalesce(t."attempt", 0) + 1
+         "attempt" = least(coalesce(t."attempt", 0), 2147483646) + 1
    where t."id" = any (array(
            select c."id"
              from "app"."jobs" as c
@@ -23,7 +23,7 @@ with clock as materialized (
 )
 select id,
        token::text,
-       attempt,
+       attempt::bigint,
        expired is true,
        null,
        null,

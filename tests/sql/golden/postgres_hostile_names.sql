@@ -4,7 +4,7 @@ with clock as materialized (
 ), claimed as (
   update "My Schema"."or""der %%s" as t
      set "locked_until" = greatest((select now from clock) + interval '30.000000 seconds', case when t."locked_until" < '1900-01-01' then t."locked_until" + interval '365000 days' else t."locked_until" end + interval '0.000001 seconds'),
-         "attempt" = coalesce(t."attempt", 0) + 1
+         "attempt" = least(coalesce(t."attempt", 0), 2147483646) + 1
    where t."User Id" = any (array(
            select c."User Id"
              from "My Schema"."or""der %%s" as c
@@ -28,7 +28,7 @@ with clock as materialized (
 )
 select id,
        token::text,
-       attempt,
+       attempt::bigint,
        expired is true,
        key,
        lane_key,
@@ -44,7 +44,7 @@ with clock as materialized (
 ), claimed as (
   update "My Schema"."or""der %%s" as t
      set "locked_until" = greatest((select now from clock) + interval '30.000000 seconds', case when t."locked_until" < '1900-01-01' then t."locked_until" + interval '365000 days' else t."locked_until" end + interval '0.000001 seconds'),
-         "attempt" = coalesce(t."attempt", 0) + 1
+         "attempt" = least(coalesce(t."attempt", 0), 2147483646) + 1
    where t."User Id" = any (array(
            select c."User Id"
              from "My Schema"."or""der %%s" as c
@@ -69,7 +69,7 @@ with clock as materialized (
 )
 select id,
        token::text,
-       attempt,
+       attempt::bigint,
        expired is true,
        key,
        lane_key,

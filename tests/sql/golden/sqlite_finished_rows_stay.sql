@@ -20,7 +20,7 @@ update "app"."jobs"
                     coalesce(strftime('%Y-%m-%d %H:%M:%f', case when "locked_until" < '1900-01-01' then strftime('%Y-%m-%d %H:%M:%f', "locked_until", '+365000 days') else "locked_until" end, '+0.001 seconds'), '')),
        "attempt" = coalesce("attempt", 0) + 1
  where "id" in (?, ?)
-returning "id", "locked_until", "attempt";
+returning "id", "locked_until", cast("attempt" as integer);
 
 -- lease_end ()
 select strftime('%Y-%m-%d %H:%M:%f', 'now', '+2.500 seconds');
