@@ -83,5 +83,5 @@ def in_order(ids: Sequence[Any]) -> list[Any]:
     """Sort ids, so that all writers lock rows in one order; those that do not compare are sorted by their text."""
     try:
         return sorted(ids)
-    except TypeError:
+    except (TypeError, ArithmeticError):  # the latter is a Decimal's NaN
         return sorted(ids, key=str)

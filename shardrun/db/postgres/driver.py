@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from psycopg.adapt import Buffer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types import datetime as times
-from psycopg.types import json
+from psycopg.types import json, numeric
 
 from shardrun.db.statement import Statement
 from shardrun.db.table import Column
@@ -219,6 +220,24 @@ class _ForgivingJson(json.JsonLoader):
 
 
 FORGIVING: dict[str, type[Any]] = {
+class _SameFloat(numeric.FloatLoader):
+    """Load NaN as one and the same object, so that an id is found again in sets and dicts, as PostgreSQL finds it."""
+
+    def load(self, data: Buffer) -> float:
+        value = super().load(data)
+        return value if value == value else FLOAT_NAN
+
+
+class _SameNumeric(numeric.NumericLoader):
+    """As above, for numeric."""
+
+    def load(self, data: Buffer) -> Decimal:
+        value = super().load(data)
+        return NUMERIC_NAN if value.is_nan() else value
+
+
+FLOAT_NAN, NUMERIC_NAN = float("nan"), Decimal("NaN")
+
     "timestamp": _ForgivingTimestamp,
     "timestamptz": _ForgivingTimestamptz,
     "date": _ForgivingDate,
@@ -226,3 +245,6 @@ FORGIVING: dict[str, type[Any]] = {
     "json": _ForgivingJson,
     "jsonb": _ForgivingJson,
 }
+    "float4": _SameFloat,
+    "float8": _SameFloat,
+    "numeric": _SameNumeric,
