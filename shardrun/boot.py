@@ -24,7 +24,6 @@ from shardrun.coordinator.waiting import Events
 from shardrun.db.connect import database
 from shardrun.db.store import Connection, Database, Store
 from shardrun.errors import (
-    DatabaseUnreachable,
     NotInThisVersion,
     Problems,
     ShardrunError,
@@ -65,7 +64,7 @@ def open_all(settings: Settings, declared: Declared) -> Opened:
     try:
         target = database(settings.dsn, settings.dsn_source)
         connection = target.connect("shardrun check")
-    except (UsageProblem, DatabaseUnreachable) as error:
+    except ShardrunError as error:
         problems.append(error)
     else:
         try:
@@ -87,7 +86,8 @@ def _open_stores(
     problems: list[ShardrunError],
     warnings: list[str],
 ) -> list[Store]:
-    stores = []
+    stores: list[Store] = []
+    resolved: list[tuple[Subscription, tuple[str, ...]]] = []
     for subscription in subscriptions:
         try:
             store = target.store(connection, subscription)
@@ -99,7 +99,9 @@ def _open_stores(
             problems.append(problem)
         else:
             stores.append(store)
+            resolved.append((subscription, store.layout.table.parts))
             warnings += target.warnings(connection, subscription)
+    problems += handler.same_rows(resolved)
     return stores
 
 

@@ -13,7 +13,7 @@ from shardrun.outcome import Backoff, DeadLetter, Drop, Retry
 from shardrun.queue import ROLES, Queue, Subscription, seconds, split_name
 from shardrun.signature import Plan, check_signature, place, plan, subject
 
-__all__ = ["DoesNotFit", "Plan", "place", "plan", "problems", "subject", "warnings"]
+__all__ = ["DoesNotFit", "Plan", "place", "plan", "problems", "same_rows", "subject", "warnings"]
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
@@ -27,7 +27,7 @@ def problems(subscriptions: Sequence[Subscription]) -> list[ShardrunError]:
     for subscription in sound:
         for check in _CHECKS:
             found += check(subscription)
-    return found + list(_same_rows(sound))
+    return found + list(_same_rows([(each, tuple(split_name(each.queue.table))) for each in sound]))
 
 
 def warnings(subscriptions: Sequence[Subscription]) -> list[str]:
@@ -187,11 +187,19 @@ def _groups(each: Subscription) -> Iterator[ShardrunError]:
     )
 
 
-def _same_rows(subscriptions: Sequence[Subscription]) -> Iterator[ShardrunError]:
+def same_rows(resolved: Sequence[tuple[Subscription, tuple[str, ...]]]) -> list[ShardrunError]:
+    """Find handlers that take each other's rows where one table was declared by several names; it is given resolved."""
+    several: dict[tuple[str, ...], set[str]] = {}
+    for each, table in resolved:
+        several.setdefault(table, set()).add(".".join(split_name(each.queue.table)))
+    return list(_same_rows([(each, table) for each, table in resolved if len(several[table]) > 1]))
+
+
+def _same_rows(found: Sequence[tuple[Subscription, tuple[str, ...]]]) -> Iterator[ShardrunError]:
     """Find handlers that take each other's rows, also through two declarations of one table."""
     tables: dict[tuple[str, ...], list[Subscription]] = {}
-    for each in subscriptions:
-        tables.setdefault(tuple(split_name(each.queue.table)), []).append(each)
+    for each, table in found:
+        tables.setdefault(table, []).append(each)
     for sharing in tables.values():
         groups = [each.group for each in sharing]
         clashing = sharing if None in groups else [each for each in sharing if groups.count(each.group) > 1]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from shardrun.db.operate import Connection as Connection
 from shardrun.db.operate import Counts, DeadLetters, Sessions
+from shardrun.db.table import Layout
 from shardrun.queue import Queue, Subscription
 
 Token = str
@@ -107,6 +108,9 @@ WAITING_LIMIT = 10_000
 
 class Store(Protocol):
     """The statements of one subscription, built once."""
+
+    layout: Layout
+    """The queue over its table, as the catalogue names that."""
 
     @property
     def payload_kind(self) -> str | None:

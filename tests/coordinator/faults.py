@@ -75,6 +75,7 @@ class FaultyStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.layout = store.layout
         self.plan: dict[str, deque[Fault]] = defaultdict(deque)
         self.calls: list[tuple[str, Any]] = []
         self.away = False

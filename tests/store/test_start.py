@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from shardrun import boot, config, registry
 from shardrun.db.connect import database
+from shardrun.db.postgres import server
+from shardrun.db.store import Verb
 from shardrun.errors import DatabaseUnreachable, NotInThisVersion, Problems, ShardrunError, UsageProblem
 from shardrun.queue import Queue
 from tests.store.conftest import Opener
-from tests.store.place import Place, subscribe, usual
+from tests.store.place import Holder, Place, subscribe, usual
 
 
 def problems(place: Place, queue: Queue[Any], **settings: Any) -> list[str]:
@@ -193,3 +196,63 @@ def test_a_missing_driver_is_named_with_the_way_to_install_it(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(UsageProblem, match=r"needs psycopg. Install it: pip install 'shardrun\[postgres\]'"):
         database("postgresql://db/x")
+
+
+DECLARED = """
+from shardrun import Queue
+
+first = Queue("q", id="id", payload="payload", locked_until="locked_until")
+second = Queue("{table}", id="id", payload="payload", locked_until="locked_until")
+
+
+@first.handler(lease={lease})
+def one(body: dict) -> None: ...
+
+
+@second.handler()
+def two(body: dict) -> None: ...
+"""
+
+
+def refused(place: Place, folder: Path, table: str, lease: int) -> list[str]:
+    """Open everything that a start needs, and list what is wrong."""
+    (folder / "handlers.py").write_text(DECLARED.format(table=table, lease=lease))
+    settings = config.load({"dsn": place.dsn}, None, {}, str(folder))
+    with pytest.raises(ShardrunError) as caught:
+        boot.open_all(settings, registry.load([str(folder / "handlers.py")]))
+    return [str(problem) for problem in getattr(caught.value, "problems", [caught.value])]
+
+
+def test_one_table_by_two_names_is_one_table(place: Place, tmp_path: Path) -> None:
+    """A5, C101: two handlers for the same rows are refused as they are where the names are alike."""
+    place.create_usual()
+    (text,) = refused(place, tmp_path, "public.q" if place.dialect == "postgres" else "Q", lease=30)
+    assert "has two handlers for the same rows: one (" in text
+
+
+def test_a_server_that_is_too_old_is_one_problem_among_all(
+    open_place: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A5: the others are said with it."""
+    place = open_place("postgres")
+    monkeypatch.setattr(server, "OLDEST", 990000)
+    texts = refused(place, tmp_path, "other", lease=-1)
+    assert len(texts) == 2
+    assert "too old: shardrun needs PostgreSQL 12" in texts[1]
+
+
+def test_a_database_without_an_encoding_is_served_in_utf8(postgres: Any) -> None:
+    """A5: in SQL_ASCII the driver would give bytes for every text."""
+    dsn = postgres.new_database()
+    name = dsn.rpartition("/")[2].partition("?")[0]
+    with postgres.admin() as admin:
+        admin.execute(f'drop database "{name}"')
+        admin.execute(f"create database \"{name}\" owner app template template0 encoding 'SQL_ASCII' locale 'C'")
+    place = Place("postgres", dsn)
+    place.create_usual(headers="text")
+    place.fill(1, payload='{"a": "\u00e9"}', partition_key="\u00e9", headers="\u00e9")
+    holder = Holder(place, usual(headers="headers"))
+    (row,) = holder.claim()
+    assert (row.key, row.headers, row.body) == ("\u00e9", "\u00e9", '{"a": "\u00e9"}')
+    assert holder.one(Verb.RETRY, row, reason="caf\u00e9")
+    place.close()
