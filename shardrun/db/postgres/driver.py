@@ -34,6 +34,7 @@ CONNECT = {
 # The plans of a queue's statements are made when the table may be empty, and kept while it fills: they must go by index.
 # jit follows from that: a discouraged plan looks so dear that the server would compile it.
 COORDINATOR = {
+    "client_encoding": "UTF8",  # a database in SQL_ASCII would give bytes for every text
     "TimeZone": "UTC",
     "DateStyle": "ISO, YMD",
     "IntervalStyle": "postgres",
@@ -219,7 +220,6 @@ class _ForgivingJson(json.JsonLoader):
             return bytes(data).decode(errors="replace")
 
 
-FORGIVING: dict[str, type[Any]] = {
 class _SameFloat(numeric.FloatLoader):
     """Load NaN as one and the same object, so that an id is found again in sets and dicts, as PostgreSQL finds it."""
 
@@ -238,13 +238,14 @@ class _SameNumeric(numeric.NumericLoader):
 
 FLOAT_NAN, NUMERIC_NAN = float("nan"), Decimal("NaN")
 
+FORGIVING: dict[str, type[Any]] = {
     "timestamp": _ForgivingTimestamp,
     "timestamptz": _ForgivingTimestamptz,
     "date": _ForgivingDate,
     "time": _ForgivingTime,
     "json": _ForgivingJson,
     "jsonb": _ForgivingJson,
-}
     "float4": _SameFloat,
     "float8": _SameFloat,
     "numeric": _SameNumeric,
+}
