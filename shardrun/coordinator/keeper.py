@@ -11,7 +11,7 @@ from shardrun.coordinator import clock
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Service
 from shardrun.db.store import Connection, Token
-from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError
+from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError
 from shardrun.policy.leases import Held, Stage
 
 LOOKS_PER_LEASE = 12
@@ -118,6 +118,8 @@ def _note(replica: Replica, service: Service, rows: list[Held], answer: _Answer,
         child.held_until()
     if isinstance(error, ConnectionLost | DatabaseUnreachable):
         replica.connection_lost(error)
+    elif isinstance(error, Conflict):
+        replica.complain(f"extend {service.label}", "%s: leases cannot be extended for now: %s", service.name, error)
     elif error is not None:
         log.error("%s: extending leases failed: %s", service.name, error)
 

@@ -22,8 +22,12 @@ DEMO = [sys.executable, "-m", "shardrun.demo"]
 FIGURES = re.compile(r"^\d[\d,]* rows/s = \d+\.\d x one child \(efficiency \d\.\d\d on \d+ cores?\)$")
 
 
-def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*DEMO, *arguments], cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+def demo(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    command = [*DEMO, *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
 
 
 def test_on_sqlite_every_row_runs_and_every_package_keeps_its_order(tmp_path: Path) -> None:
@@ -108,7 +112,7 @@ def test_without_the_driver_the_way_out_is_named(tmp_path: Path) -> None:
     """Contract 2: exit 2, and what to install."""
     (tmp_path / "psycopg").mkdir()
     (tmp_path / "psycopg" / "__init__.py").write_text("raise ModuleNotFoundError('gone', name='psycopg')\n")
-    result = demo(tmp_path, "--dsn", "postgresql://app@127.0.0.1:1/app")
+    result = demo(tmp_path, "--dsn", "postgresql://app@127.0.0.1:1/app", PYTHONPATH=str(tmp_path))
     assert result.returncode == 2
     assert result.stderr == "shardrun: postgresql:// needs psycopg. Install it: pip install 'shardrun[postgres]'\n"
 
