@@ -64,3 +64,10 @@ def test_a_group_and_finished_rows_shape_the_index(place: Place) -> None:
     assert 'where "processed_at" is null' in index
     apply(place, queue)
     assert place.database.warnings(place.own, subscription) == []
+
+
+def test_statements_of_ddl_wait_for_whoever_uses_the_table(place: Place) -> None:
+    """A6: an index made concurrently waits for old transactions; given up, it would stay behind invalid."""
+    place.database.ddl(usual(), [], place.own)
+    waits = place.dialect != "postgres" or place.run("show lock_timeout") == [("0",)]
+    assert waits

@@ -233,7 +233,12 @@ class Postgres:
     def ddl(
         self, queue: Queue[Any], subscriptions: Sequence[Subscription], connection: Connection | None = None
     ) -> list[str]:
-        """Write the CREATE statements of a queue, its claim indexes and its dead letters; only what is missing, if known."""
+        """Write the CREATE statements of a queue, its claim indexes and its dead letters; only what is missing, if known.
+
+        The connection is one to run them on: an index that is made concurrently waits for whoever uses the table.
+        """
+        if connection is not None:
+            connection.execute("set lock_timeout = 0")
 
         def read(parts: Sequence[str]) -> Table | None:
             return None if connection is None else catalogue.read(connection, parts)
