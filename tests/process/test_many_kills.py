@@ -9,6 +9,7 @@ from itertools import pairwise
 from random import Random
 
 import psutil
+import pytest
 
 from tests.process.site import Replica, Site
 from tests.waiting import eventually
@@ -18,14 +19,13 @@ KILLS = 200
 EACH_COORDINATOR = 50
 """Every so many kills it is the coordinator that is hit."""
 
-LONGEST = 40.0
-"""Seconds of killing: where a busy machine starts children slowly, there are fewer kills, and LEAST at least."""
-
-LEAST = 50
+LONGEST = 150.0
+"""Seconds that the killing may take: a busy machine starts children slowly."""
 
 KEYS = 7
 
 
+@pytest.mark.timeout(300)
 def test_two_hundred_kills_lose_nothing_and_keep_every_keys_order(site: Site) -> None:
     """D5, H2, H3, C13, C15: children at random moments, and now and then the coordinator (seeded)."""
     chance = Random(200)
@@ -53,7 +53,7 @@ def test_two_hundred_kills_lose_nothing_and_keep_every_keys_order(site: Site) ->
     check_rows(events, rows=site.next_id - 1)
     for first, last in zip(lives, [*lives[1:], len(events)], strict=True):
         check_order(events[first:last])
-    assert kills >= LEAST
+    assert kills >= KILLS
     deaths = sum(event.what == DIED for event in events)
     print(f"\n{site.dialect}: {deaths} deaths of children, {site.next_id - 1} rows")
 
