@@ -120,9 +120,10 @@ class TestTheServerIsAway:
     def test_and_comes_back_while_a_settlement_is_in_doubt(self, server_site: Site) -> None:
         """F4, R1: it is tried again with back-off, not as fast as the machine can."""
         site = server_site
-        site.add({"do": "gate"})
         with Proxy.of(site.dsn) as proxy:
             replica = site.start("-p", "1", dsn=proxy.dsn(site.dsn))
+            eventually(lambda: len(site.sessions()) == 3)  # all of the coordinator's: none has to be opened later
+            site.add({"do": "gate"})
             eventually(lambda: site.witness.runs(1))
             cut = proxy.cut_after_request(b"delete from ", postgres_is_idle)
             proxy.refuse()
