@@ -223,6 +223,7 @@ def refused(place: Place, folder: Path, table: str, lease: int) -> list[str]:
     return [str(problem) for problem in getattr(caught.value, "problems", [caught.value])]
 
 
+@pytest.mark.usefixtures("fresh_imports")
 def test_one_table_by_two_names_is_one_table(place: Place, tmp_path: Path) -> None:
     """A5, C101: two handlers for the same rows are refused as they are where the names are alike."""
     place.create_usual()
@@ -230,6 +231,7 @@ def test_one_table_by_two_names_is_one_table(place: Place, tmp_path: Path) -> No
     assert "has two handlers for the same rows: one (" in text
 
 
+@pytest.mark.usefixtures("fresh_imports")
 def test_a_server_that_is_too_old_is_one_problem_among_all(
     open_place: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

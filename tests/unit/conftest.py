@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from shardrun import modules
-
 Write = Callable[..., Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Write files below a fresh working directory, `write("a/util.py", "X = 1")`, and undo every import afterwards."""
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_imports: None) -> Write:
+    """Write files below a fresh working directory, `write("a/util.py", "X = 1")`; imports are undone afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(modules, "_FINDER", modules._Finder())
-    before = dict(sys.modules)
 
     def write(name: str, text: str = "") -> Path:
         path = tmp_path / name
@@ -30,10 +22,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
         path.write_text(dedent(text).lstrip("\n"))
         return path
 
-    yield write
-    for name in set(sys.modules) - set(before):
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
+    return write
 
 
 @pytest.fixture
