@@ -156,6 +156,11 @@ def _end_sessions(replica: Replica, child: Child, then: Callable[[], None]) -> N
         if isinstance(result, ShardrunError):
             if isinstance(result, ConnectionLost | DatabaseUnreachable):
                 replica.connection_lost(result)
+            else:
+                number = child.index + 1
+                replica.complain(
+                    f"sessions {child.pid}", "the sessions of child %d are not ended yet: %s", number, result
+                )
             replica.later(restarts.FIRST, lambda: replica.threads.submit(work, done, urgent=True))
             return
         replica.burying.discard(child)

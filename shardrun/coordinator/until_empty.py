@@ -16,7 +16,7 @@ def look_whether_empty(replica: Replica) -> None:
     for service in replica.services:
         if service.pacing.drought and not len(service.book) and _is_stale(service, endings):
             _ask(replica, service, endings)
-    if all(_is_done(service, endings) for service in replica.services):
+    if all(_is_done(service) for service in replica.services):
         replica.life = Life.DRAINING
         replica.limit_patience()
 
@@ -41,12 +41,12 @@ def _ask(replica: Replica, service: Service, endings: int) -> None:
     replica.threads.submit(lambda connection: service.store.backlog(connection, awaited), done)
 
 
-def _is_done(service: Service, endings: int) -> bool:
+def _is_done(service: Service) -> bool:
     """Tell whether nothing is in work here, nothing is due or held anywhere, and nothing that this run put off is left.
 
-    What the table holds was asked after the last row of any subscription had ended: a handler may feed another queue.
+    An answer from before the last row of any subscription ended was forgotten: a handler may feed another queue.
     """
     backlog = service.backlog
-    if backlog is None or service.backlog_endings != endings or len(service.book) or not service.pacing.drought:
+    if backlog is None or len(service.book) or not service.pacing.drought:
         return False
     return not (backlog.ready or backlog.awaited)

@@ -10,6 +10,7 @@ from shardrun.coordinator import claim, clock, route
 from shardrun.coordinator.child import State
 from shardrun.coordinator.replica import Life
 from shardrun.db.store import Claimed
+from shardrun.policy.leases import Stage
 from shardrun.ring import words
 from tests.coordinator.conftest import MakeDesk
 from tests.coordinator.desk import Desk
@@ -216,18 +217,26 @@ def test_reports_teach_how_long_the_handler_takes(make_desk: MakeDesk) -> None:
 def test_a_row_that_must_run_alone_is_not_starved_by_the_other_lanes_of_its_child(make_desk: MakeDesk) -> None:
     """R7: while it waits, its child gets nothing else, so that it will be idle."""
     desk = make_desk(lanes=(2,), workers_by_key=2)
+    desk.service.average = 0.01
     first, second = keys(2)
     desk.place.fill(1, payload="{}", partition_key=first)
-    desk.place.fill(2, payload="{}", partition_key=second)
+    desk.place.fill(1, payload="{}", partition_key=second)
     desk.claim()
     assert desk.hand.ids() == [1, 2]
-    suspect = desk.held(1)
+    suspect, child = desk.held(1), desk.replica.children[0]
     desk.service.lanes[0].handed = 0
-    desk.replica.children[0].handed = {no: held for no, held in desk.replica.children[0].handed.items() if held.id != 1}
+    child.handed = {no: held for no, held in child.handed.items() if held is not suspect}
     desk.service.book.put_back(suspect)
     suspect.alone = True
     route.put_back(desk.service, suspect)
-    desk.step()
-    assert desk.hand.ids() == [], "the other lane has a row"
+    desk.place.fill(1, payload="{}", partition_key=second)
+    desk.claim()
+    assert (desk.hand.ids(), desk.held(3).stage) == ([], Stage.WAITING), (
+        "its lane has room, and its child must get idle"
+    )
     desk.hand.report(2)
-    desk.until(lambda: desk.hand.ids() == [1])
+    desk.until(lambda: desk.hand.read())
+    assert [frame[2] for frame in desk.hand.rows] == [1, 2, 1]
+    desk.hand.report(1)
+    desk.until(lambda: desk.hand.read())
+    assert [frame[2] for frame in desk.hand.rows] == [1, 2, 1, 3]
