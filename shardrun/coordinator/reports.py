@@ -6,11 +6,12 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from shardrun.coordinator import endings, route, settle
+from shardrun.coordinator import route, settle
 from shardrun.coordinator.child import Child, State
 from shardrun.coordinator.replica import log
 from shardrun.coordinator.service import Ended, Service
 from shardrun.db.store import Verb
+from shardrun.policy import endings
 from shardrun.policy.leases import Held
 from shardrun.policy.pacing import smoothed
 from shardrun.ring import words
@@ -76,7 +77,8 @@ def _take_outcome(service: Service, held: Held, report: Report) -> None:
     if gets_back:
         held.attempt -= 1  # it was not this row that its child died of: it gets the attempt back (R7)
         held.charged = False
-    ended = endings.ending(service, held, report)
+    decided = endings.settled(service.subscription, held.attempt, report.code, report.seconds, report.reason)
+    ended = Ended(held, *decided)
     if gets_back and ended.verb is Verb.RETRY:  # which writes no count; a snooze writes one less than the row's
         held.attempt += 1
         ended = ended._replace(verb=Verb.SNOOZE)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from shardrun.coordinator import clock, endings, settle
+from shardrun.coordinator import clock, settle
 from shardrun.coordinator.child import Child, State
 from shardrun.coordinator.replica import Life, Replica
-from shardrun.coordinator.service import Lane, Service, place
+from shardrun.coordinator.service import Ended, Lane, Service, place
+from shardrun.policy import endings
 from shardrun.policy.leases import Held, Stage
 from shardrun.policy.routing import lane_of
 from shardrun.ring.wire import CannotCross, Frame, pack, pack_all
@@ -133,4 +134,4 @@ def _publish_alone(child: Child, delivery: Frame) -> None:
         held = child.handed.pop(delivery[0])
         held.lane.handed -= 1
         service: Service = held.lane.service
-        settle.end(service, endings.failed(service, held, 60.0, str(error)))
+        settle.end(service, Ended(held, *endings.failed(service.subscription, held.attempt, 60.0, str(error))))

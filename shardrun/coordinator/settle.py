@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from shardrun.coordinator import clock, endings
+from shardrun.coordinator import clock
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import MOST_SETTLED, Batch, Ended, Service
 from shardrun.db.store import Acked, Connection, Settlement, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError, StatementFailed
 from shardrun.outcome import Backoff
+from shardrun.policy import endings
 from shardrun.policy.leases import Held, Hold
 from shardrun.policy.retries import backoff
 
@@ -289,7 +290,7 @@ def _refused(replica: Replica, service: Service, ended: Ended, why: StatementFai
         service.book.unsettled(held)
         rule = service.subscription.retry
         delay = backoff(rule if isinstance(rule, Backoff) else Backoff(), held.attempt, replica.jitter())
-        service.ended.append(endings.failed(service, held, delay, str(why)))
+        service.ended.append(Ended(held, *endings.failed(service.subscription, held.attempt, delay, str(why))))
         return
     if ended.verb is Verb.RELEASE:
         service.releasing -= 1

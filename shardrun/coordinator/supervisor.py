@@ -6,13 +6,13 @@ import signal
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from shardrun.coordinator import clock, endings, reports, route, settle
+from shardrun.coordinator import clock, reports, route, settle
 from shardrun.coordinator.child import Child, State, spawn
 from shardrun.coordinator.replica import Life, Replica, log
-from shardrun.coordinator.service import Lane, Service
+from shardrun.coordinator.service import Ended, Lane, Service
 from shardrun.db.store import Verb
 from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError, UsageProblem
-from shardrun.policy import restarts
+from shardrun.policy import endings, restarts
 from shardrun.policy.leases import Held
 from shardrun.summary import counted
 
@@ -196,7 +196,7 @@ def _spend(replica: Replica, service: Service, held: Held, cause: str, is_only_o
 
     One of several is never buried for it: it runs alone first, and only if that kills its child was the last attempt its own.
     """
-    ended = endings.crashed(service, held, cause)
+    ended = Ended(held, *endings.crashed(service.subscription, held.attempt, cause))
     is_counted = service.subscription.queue.attempt is not None
     spends = is_counted if ended.verb is Verb.RECOUNT else is_only_one
     if replica.interrupted or not spends:

@@ -8,7 +8,6 @@ it never will.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from shardrun.db.operate import Connection as Connection
 from shardrun.db.operate import Counts, DeadLetters, Sessions
 from shardrun.db.table import Layout
+from shardrun.policy.verbs import Verb as Verb
 from shardrun.queue import Queue, Subscription
 
 Token = str
@@ -36,18 +36,6 @@ class Claimed(NamedTuple):
     headers: Any  # the stored value; JSON as its text
     body: Any  # the payload's stored value, JSON as its text; in row mode a dict of all columns; with fetch= a dict of
     # what it returned, or a str that says why there is none
-
-
-class Verb(enum.Enum):
-    """What a settlement writes. Each takes effect only while the row still carries the token."""
-
-    ACK = enum.auto()  # done: delete the row, or set processed_at
-    DROP = enum.auto()  # as ACK, with the reason where the row stays
-    RETRY = enum.auto()  # due again after `delay`; the row keeps its count of attempts
-    SNOOZE = enum.auto()  # due again after `delay`; this attempt is taken back
-    BURY = enum.auto()  # move to the dead letters, with the reason
-    RELEASE = enum.auto()  # unstarted: free at once, this attempt is taken back
-    RECOUNT = enum.auto()  # keep the lease, write `attempt` (and the reason, where there is one)
 
 
 class Settlement(NamedTuple):

@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from shardrun.policy.verbs import ACK as ACK
+from shardrun.policy.verbs import DEAD_LETTER as DEAD_LETTER
+from shardrun.policy.verbs import DROP as DROP
+from shardrun.policy.verbs import FAILED as FAILED
+from shardrun.policy.verbs import RETRY as RETRY
+from shardrun.policy.verbs import SNOOZE as SNOOZE
+from shardrun.policy.verbs import UNDECODABLE as UNDECODABLE
+
 # Words of every ring.
 MARK: Final = 0
 """Bytes ever written into this ring, published or not."""
@@ -37,16 +45,7 @@ LOG: Final = -3
 BROKEN: Final = -4
 """(-4, sentence): the handlers could not be loaded; the child exits."""
 
-# The codes of reports.
-ACK: Final = 0
-RETRY: Final = 1
-SNOOZE: Final = 2
-DROP: Final = 3
-DEAD_LETTER: Final = 4
-FAILED: Final = 5
-"""The attempt failed (an exception, a bad answer); `seconds` is the delay that the retry rule gives."""
-UNDECODABLE: Final = 6
-"""The body did not fit the handler; `seconds` is the delay that the retry rule gives."""
+# The codes of reports: those of endings (policy/verbs.py), and
 UNSTARTED: Final = 7
 """The lane refused to start the row: the stop word, or its deadline."""
 
