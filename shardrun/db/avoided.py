@@ -15,18 +15,21 @@ SECONDS = 60.0
 MOST = 1000
 """Rows remembered at a time; more would make every claim slow."""
 
+MOST_NAMED = 10_000
+"""Rows that are known to have been named. Larger: more memory; smaller: the log names a row again sooner."""
+
 log = logging.getLogger("shardrun")
 
 Row = TypeVar("Row")
 
 
 class Avoided:
-    """The rows of one subscription that claims leave out for a while; each is named in the log once."""
+    """The rows of one subscription that claims leave out for a while; each is named in the log once, or seldom."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._until: dict[Any, float] = {}
-        self._named: set[Any] = set()
+        self._named: dict[Any, None] = {}  # in the order of their naming
 
     def ids(self) -> list[Any]:
         """List the rows to leave out now."""
@@ -41,7 +44,9 @@ class Avoided:
         if len(self._until) < MOST:
             self._until[id] = monotonic() + SECONDS
         if id not in self._named:
-            self._named.add(id)
+            self._named[id] = None
+            if len(self._named) > MOST_NAMED:
+                del self._named[next(iter(self._named))]
             log.error(
                 "%s row %s: it cannot be claimed: %s. It is left alone, and tried again later.", self._name, id, why
             )
