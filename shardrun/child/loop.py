@@ -93,7 +93,8 @@ def _pool(spec: Spec, reports: Reports) -> Pool:
     def announce(session: str) -> None:
         reports.send((SESSION, session))
 
-    return Pool(spec["dsn"], spec["pool"], spec["part"], announce, spec.get("pool_patience", PATIENCE))
+    patience = spec.get("pool_patience", PATIENCE)
+    return Pool(spec["dsn"], spec["pool"], spec["part"], announce, reports.wake, patience)
 
 
 def _load(spec: Spec, pool: Pool, draining: Callable[[], bool]) -> tuple[list[Call], list[bool]]:

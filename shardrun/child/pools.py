@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from shardrun.child import guard
+from shardrun.db import inserted
+from shardrun.db.inserted import Written
 from shardrun.db.store import Connection, Database
 from shardrun.errors import DatabaseUnreachable, PoolTimeout
 
@@ -32,13 +34,20 @@ that is just coming up."""
 
 
 class Pool:
-    """Up to `size` connections for all lanes of this child."""
+    """Up to `size` connections for all lanes of this child; `wake` is told what blocks inserted and committed."""
 
     def __init__(
-        self, dsn: str, size: int, part: str, announce: Callable[[str], None], patience: float = PATIENCE
+        self,
+        dsn: str,
+        size: int,
+        part: str,
+        announce: Callable[[str], None],
+        wake: Callable[[Written], None] | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         self._dsn, self._size, self._part = dsn, size, part
         self._announce = announce
+        self._wake = wake
         self._patience = patience
         self._database: Database | None = None
         self._changed = threading.Condition()
@@ -63,8 +72,10 @@ class Pool:
         thread = threading.get_ident()
         connection = self._take(thread, timeout)
         try:
-            with self._server.transaction(connection):
+            with inserted.recording(connection) as written, self._server.transaction(connection):
                 yield connection
+            if self._wake is not None:
+                self._wake(written)
         finally:
             self._give_back(thread, connection)
 

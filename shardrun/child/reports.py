@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 
+from shardrun.db.inserted import Written, listed
 from shardrun.ring import Ring
 from shardrun.ring.doorbell import wait
 from shardrun.ring.wire import Frame, pack
+from shardrun.ring.words import WAKE
 
 MOST_UNPUBLISHED = 32
 """Reports. Larger: fewer system calls for tiny rows. Smaller: the coordinator settles sooner."""
@@ -65,6 +67,11 @@ class Reports:
             self._write(pack(frame))
             self._publish()
         self._flush_lines()
+
+    def wake(self, written: Written) -> None:
+        """Tell the coordinator what was inserted and is committed by now: who reads it claims at once (G1)."""
+        if written:
+            self.send((WAKE, listed(written)))
 
     def say(self, line: Frame) -> None:
         """Write a log line, or leave it to the thread that is writing; in the order of the calls."""

@@ -8,8 +8,9 @@ from typing import Any
 
 from shardrun.coordinator import route, settle
 from shardrun.coordinator.child import Child, State
-from shardrun.coordinator.replica import log
+from shardrun.coordinator.replica import Replica, log
 from shardrun.coordinator.service import Ended, Service
+from shardrun.coordinator.wake import wake
 from shardrun.db.store import Verb
 from shardrun.policy import endings
 from shardrun.policy.leases import Held
@@ -20,12 +21,12 @@ from shardrun.ring.wire import Report, pack
 USER_LOG = logging.getLogger("shardrun.handlers")
 
 
-def take(child: Child, frames: Iterable[Any]) -> None:
+def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
     """Note what a child has written, in its order."""
     for frame in frames:
         no = frame[0]
         if no < 0:
-            _take_notice(child, frame)
+            _take_notice(replica, child, frame)
             continue
         held = child.handed.pop(no, None)
         if held is None:
@@ -114,7 +115,7 @@ def _again(delay: float) -> str:
     return f"Again in {delay:.1f} s." if delay < 10 else f"Again in {delay:.0f} s."
 
 
-def _take_notice(child: Child, frame: Any) -> None:
+def _take_notice(replica: Replica, child: Child, frame: Any) -> None:
     match frame[0]:
         case words.READY:
             if child.state is State.STARTING:
@@ -131,5 +132,7 @@ def _take_notice(child: Child, frame: Any) -> None:
                 where = {"queue": queue, "row": str(held.id), "attempt": held.attempt}
                 about = f"{queue} row {held.id} attempt {held.attempt}"
                 USER_LOG.log(level, "%s: %s: %s", about, name, text, extra={"fields": where})
+        case words.WAKE:
+            wake(replica.services, frame[1])
         case words.BROKEN:
             child.failure = frame[1]

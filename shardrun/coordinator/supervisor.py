@@ -48,7 +48,7 @@ def _spawn(replica: Replica, index: int) -> Child:
 
 
 def _reported(replica: Replica, child: Child) -> None:
-    reports.take(child, child.receive())
+    reports.take(replica, child, child.receive())
     if child.state is State.LOADED:
         _admit(replica, child)
 
@@ -69,7 +69,7 @@ def _look(replica: Replica) -> None:
     replica.looking = False
     for child in replica.children:
         if child.state in (State.READY, State.RECALLED) and child.has_unpublished():
-            reports.take(child, child.receive_to_mark())
+            reports.take(replica, child, child.receive_to_mark())
 
 
 def _admit(replica: Replica, child: Child) -> None:
@@ -104,7 +104,7 @@ def _died(replica: Replica, child: Child) -> None:
     """Drain what it had reported, then blame what it ran: nothing else of its rows has begun (R7)."""
     code = child.process.wait()
     closing = child.state is State.CLOSING
-    reports.take(child, child.receive_to_mark())
+    reports.take(replica, child, child.receive_to_mark())
     blamed = [child.handed[no] for no in child.running() if no in child.handed]
     child.state = State.DEAD
     cause = describe(code)
@@ -291,7 +291,7 @@ def _take_back(replica: Replica, child: Child) -> None:
     if child.state is not State.RECALLED:
         return
     running = set(child.running())  # read before the reports: a row that has ended since is among them
-    reports.take(child, child.receive_to_mark())
+    reports.take(replica, child, child.receive_to_mark())
     unstarted = [no for no in child.handed if no not in running]
     for no in unstarted:
         held = child.handed.pop(no)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
+from shardrun.db import inserted
 from shardrun.db.caller import unwrapped
 from shardrun.errors import NotInThisVersion, ShardrunError
 from shardrun.queue import Queue
@@ -60,6 +61,7 @@ class Inserts:
         dialect, connection = _dialect(connection)
         if notify:
             _refuse_notify(dialect)
+        inserted.note(connection, queue, row)
         identity = dialect.insert(queue, connection, _given(queue, row))
         if notify:
             dialect.notify(connection, channel(queue.table), str(row.get("group") or ""))
@@ -75,6 +77,7 @@ class Inserts:
                 if row.get("notify"):
                     _refuse_notify(dialect)
                     groups[str(row.get("group") or "")] = None
+                inserted.note(connection, queue, row)
                 given.append(_given(queue, {name: value for name, value in row.items() if name != "notify"}))
             for _, alike in groupby(given, key=lambda one: [(part.column, part.how) for part in one]):
                 dialect.insert_many(queue, connection, list(alike))

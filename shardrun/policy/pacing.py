@@ -57,6 +57,7 @@ class Pacing:
     not_before: float = 0.0
     one_by_one: bool = False
     claims: int = 0  # answered so far
+    early: int = 0  # claims under way that may have looked before what was then committed
 
     def may_claim(self, spare_connections: int, now: float) -> bool:
         """Tell whether a claim may start now, whatever the demand.
@@ -93,14 +94,24 @@ class Pacing:
         self.claims += 1
         self.one_by_one = careful
         self.drought = taken == 0
-        if self.drought:
+        if not self._was_early() and self.drought:
             self.not_before = now + self.poll * (1 + jitter / 10)
 
     def broke(self, limit: int) -> None:
         """Note that a claim failed and took nothing that is known of."""
         self.under_way -= 1
         self.asked -= limit
+        self._was_early()
 
     def wake(self, at: float) -> None:
         """Claim at a time before the poll interval has passed: something may be there."""
         self.not_before = min(self.not_before, at)
+
+    def committed(self) -> None:
+        """Claim at once: rows were committed. A claim that was sent before and finds nothing starts no wait."""
+        self.early = self.under_way
+        self.wake(0.0)
+
+    def _was_early(self) -> bool:
+        was, self.early = self.early > 0, max(0, self.early - 1)
+        return was

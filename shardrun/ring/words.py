@@ -44,6 +44,8 @@ LOG: Final = -3
 """(-3, level, logger, text, number of the running delivery or 0)."""
 BROKEN: Final = -4
 """(-4, sentence): the handlers could not be loaded; the child exits."""
+WAKE: Final = -5
+"""(-5, [(table as declared, [group or nil, ...]), ...]): rows were inserted there and committed; no groups mean all."""
 
 # The codes of reports: those of endings (policy/verbs.py), and
 UNSTARTED: Final = 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,6 +68,11 @@ class Hand:
         self._reports.write(pack(frame))
         self._reports.publish()
 
+    def say(self, notice: Frame) -> None:
+        """Say what is no report of a row."""
+        self._reports.write(pack(notice))
+        self._reports.publish()
+
     def close(self) -> None:
         """Close this side."""
         self._deliveries.close()
@@ -90,10 +95,11 @@ class Desk:
         threads: int = 1,
         queue: Queue[Any] | None = None,
         poll: float = LONG,
+        columns: Mapping[str, str] | None = None,
         **handler: Any,
     ) -> None:
         self.place = Place("sqlite", f"sqlite:///{folder}/desk.db")
-        self.place.create_usual()
+        self.place.create_usual(**(columns or {}))
         self.subscription: Subscription = subscribe(queue or usual(), **handler)
         self.store = FaultyStore(self.place.database.store(self.place.own, self.subscription))
         self.database = FaultyDatabase(self.place.database)
@@ -134,7 +140,7 @@ class Desk:
         child.lanes = [Lane(self.service, child, local) for local in range(lanes)]
         self.service.lanes += child.lanes
         self.replica.children.append(child)
-        self.events.watch(child.reports.reader_doorbell, lambda: reports.take(child, child.receive()))
+        self.events.watch(child.reports.reader_doorbell, lambda: reports.take(self.replica, child, child.receive()))
         self.events.watch(child.pidfd, lambda: None)
         return Hand(child, lanes)
 

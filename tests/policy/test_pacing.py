@@ -157,6 +157,29 @@ def test_a_wake_ends_the_wait_and_never_makes_it_longer() -> None:
     assert (paces.limit(demand, 1, 0.1), paces.limit(demand, 1, 0.2)) == (0, 1)
 
 
+def test_a_claim_that_was_sent_before_a_commit_starts_no_wait() -> None:
+    """G1: it may have looked too early; what is claimed after the commit waits as ever when it finds nothing."""
+    paces = flowing()
+    one = Demand(room=1, capacity=1, free=1)
+    for _ in range(2):
+        paces.claiming(1)
+    paces.committed()
+    for _ in range(2):
+        paces.claimed(1, taken=0, careful=False, now=1.0, jitter=0.0)
+    assert paces.limit(one, 2, 1.0) == 1
+    paces.claiming(1)
+    paces.claimed(1, taken=0, careful=False, now=1.0, jitter=0.0)
+    assert paces.limit(one, 2, 1.0) == 0
+    paces.committed()
+    assert paces.limit(one, 2, 1.0) == 1
+    paces.claiming(1)
+    paces.committed()
+    paces.broke(1)
+    paces.claiming(1)
+    paces.claimed(1, taken=0, careful=False, now=2.0, jitter=0.0)
+    assert paces.limit(one, 2, 2.0) == 0
+
+
 def test_a_claim_that_broke_holds_no_room() -> None:
     """C1: what it asked for may be asked for again."""
     paces, demand = pacing(), Demand(room=8, capacity=8, free=8)
