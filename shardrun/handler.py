@@ -74,7 +74,6 @@ def _later_versions(each: Subscription) -> Iterator[ShardrunError]:
     for name, value, is_asked in (
         ("batch", each.batch, each.batch is not None),
         ("transactional", each.transactional, bool(each.transactional)),
-        ("timeout", each.timeout, each.timeout is not None),
         ("key_scope", each.key_scope, each.key_scope == "cluster"),
     ):
         if is_asked:
@@ -101,7 +100,7 @@ def _lanes(each: Subscription) -> Iterator[ShardrunError]:
 
 
 def _times(each: Subscription) -> Iterator[ShardrunError]:
-    for name in ("lease", "poll_interval"):
+    for name in ("lease", "timeout", "poll_interval"):
         value = getattr(each, name)
         if value is not None and not (_is_number(value) and value > 0):
             yield UsageProblem(

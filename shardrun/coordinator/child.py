@@ -15,6 +15,7 @@ from shardrun.coordinator import clock
 from shardrun.coordinator.service import Lane
 from shardrun.coordinator.waiting import Events
 from shardrun.policy.leases import Held
+from shardrun.policy.timeouts import Runs
 from shardrun.ring import Ring, create, words
 from shardrun.ring.wire import Frames, pack
 
@@ -75,6 +76,8 @@ class Child:
     failure: str | None = None
     started_at: float = field(default_factory=clock.now)
     seen_mark: int = 0  # of the report ring, at the last look
+    runs: Runs = field(default_factory=Runs)
+    late: list[int] = field(default_factory=list)  # deliveries past their timeout, for which it was ended
 
     @property
     def pid(self) -> int:
@@ -130,7 +133,7 @@ class Child:
         return still
 
     def running(self) -> list[int]:
-        """List the deliveries that its lanes run; exact once it is dead or recalled."""
+        """List the deliveries that its lanes run; exact once it is dead or recalled, else a moment old."""
         return [no for lane in self.lanes if (no := self.reports.words[words.running(lane.local)])]
 
     def recall(self) -> None:

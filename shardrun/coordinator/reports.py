@@ -89,14 +89,6 @@ def _take_outcome(service: Service, held: Held, report: Report) -> None:
 
 
 def _log_failure(service: Service, held: Held, report: Report, ended: Ended) -> None:
-    match ended.verb:
-        case Verb.BURY:
-            place = service.subscription.dead_letter or f"group {service.subscription.dead_letter_group}"
-            then = f"Moved to {place}."
-        case Verb.DROP:
-            then = "Dropped."
-        case _:
-            then = _again(ended.delay or 0.0)
     where = {"queue": service.name, "row": str(held.id), "attempt": held.attempt}
     log.error(
         "%s row %s attempt %d: %s. %s",
@@ -104,9 +96,21 @@ def _log_failure(service: Service, held: Held, report: Report, ended: Ended) -> 
         held.id,
         held.attempt,
         (report.reason or "").rstrip("."),
-        then,
+        what_follows(service, ended),
         extra={"fields": where, "trace": report.trace},
     )
+
+
+def what_follows(service: Service, ended: Ended) -> str:
+    """Say what becomes of a row whose attempt has failed."""
+    match ended.verb:
+        case Verb.BURY:
+            place = service.subscription.dead_letter or f"group {service.subscription.dead_letter_group}"
+            return f"Moved to {place}."
+        case Verb.DROP:
+            return "Dropped."
+        case _:
+            return _again(ended.delay or 0.0)
 
 
 def _again(delay: float) -> str:

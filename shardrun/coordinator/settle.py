@@ -10,10 +10,9 @@ from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import MOST_SETTLED, Batch, Ended, Service
 from shardrun.db.store import Acked, Connection, Settlement, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError, StatementFailed
-from shardrun.outcome import Backoff
 from shardrun.policy import endings
 from shardrun.policy.leases import Held, Hold
-from shardrun.policy.retries import backoff
+from shardrun.policy.retries import unasked
 
 ENOUGH = 100
 """Rows that are worth a statement at once. Larger: cheaper per row, later acks."""
@@ -288,8 +287,7 @@ def _refused(replica: Replica, service: Service, ended: Ended, why: StatementFai
     log.error("%s row %s: the database refused to settle it (%s): %s", service.name, held.id, ended.verb.name, why)
     if ended.verb in (Verb.ACK, Verb.DROP):
         service.book.unsettled(held)
-        rule = service.subscription.retry
-        delay = backoff(rule if isinstance(rule, Backoff) else Backoff(), held.attempt, replica.jitter())
+        delay = unasked(service.subscription.retry, held.attempt, replica.jitter())
         service.ended.append(Ended(held, *endings.failed(service.subscription, held.attempt, delay, str(why))))
         return
     if ended.verb is Verb.RELEASE:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from shardrun.coordinator import clock, reports, route, settle
+from shardrun.coordinator import clock, reports, route, settle, timeouts
 from shardrun.coordinator.child import Child, State, spawn
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Ended, Lane, Service
@@ -54,7 +54,7 @@ def _reported(replica: Replica, child: Child) -> None:
 
 
 def look_at_quiet(replica: Replica) -> None:
-    """While rows are with children, read now and then what they have written without ringing.
+    """While rows are with children, read now and then what they have written without ringing, and end what is late (E4).
 
     A report may stand behind a row that runs for long. The mark is read at one look and the bytes at the next, so that
     every CPU has seen them.
@@ -70,6 +70,8 @@ def _look(replica: Replica) -> None:
     for child in replica.children:
         if child.state in (State.READY, State.RECALLED) and child.has_unpublished():
             reports.take(replica, child, child.receive_to_mark())
+        if child.state is not State.DEAD and timeouts.is_late(child, clock.now()):
+            kill(child)
 
 
 def _admit(replica: Replica, child: Child) -> None:
@@ -101,19 +103,25 @@ def _relieve(replica: Replica, before: Child, child: Child) -> None:
 
 
 def _died(replica: Replica, child: Child) -> None:
-    """Drain what it had reported, then blame what it ran: nothing else of its rows has begun (R7)."""
+    """Drain what it had reported, then blame what it ran, or what it was ended for: the rest has not begun, or is not to
+    blame (R7).
+    """
     code = child.process.wait()
     closing = child.state is State.CLOSING
     reports.take(replica, child, child.receive_to_mark())
-    blamed = [child.handed[no] for no in child.running() if no in child.handed]
+    is_ended = timeouts.has_ended(child, code)
+    late = timeouts.late_rows(replica, child) if is_ended else []
+    blamed = [] if is_ended else [child.handed[no] for no in child.running() if no in child.handed]
     child.state = State.DEAD
     cause = describe(code)
     if child.failure is not None or replica.life is Life.STARTING:
         _could_not_start(replica, child, cause)
+    elif is_ended:
+        timeouts.tell(replica, child, late)
     elif not closing and not replica.interrupted:
         _log_death(child, cause, blamed)
-    _end_sessions(replica, child, lambda: _bury(replica, child, blamed, cause))
-    _replace(replica, child, closing)
+    _end_sessions(replica, child, lambda: _bury(replica, child, blamed, cause, late))
+    _replace(replica, child, closing or is_ended)
     child.release()
 
 
@@ -177,12 +185,14 @@ def _end_sessions(replica: Replica, child: Child, then: Callable[[], None]) -> N
     replica.threads.submit(work, done, urgent=True)
 
 
-def _bury(replica: Replica, child: Child, blamed: list[Held], cause: str) -> None:
+def _bury(replica: Replica, child: Child, blamed: list[Held], cause: str, late: list[Ended]) -> None:
     """Put the dead child's rows back in front of their lanes, in order; what it ran spends an attempt first."""
     handed, child.handed = child.handed, {}
     child.alone = None
     for lane in child.lanes:
         lane.handed, lane.refused = 0, False
+    for ended in late:
+        settle.end(ended.held.lane.service, ended)
     for held in handed.values():
         if held in blamed:
             held.alone = held.alone or len(blamed) > 1
@@ -208,7 +218,7 @@ def _spend(replica: Replica, service: Service, held: Held, cause: str, is_only_o
     settle.end(service, ended)
 
 
-def _replace(replica: Replica, child: Child, closing: bool) -> None:
+def _replace(replica: Replica, child: Child, was_ended: bool) -> None:
     if child is replica.incoming:
         replica.incoming = None
         replica.to_replace.clear()
@@ -218,7 +228,7 @@ def _replace(replica: Replica, child: Child, closing: bool) -> None:
     if replica.incoming is not None and replica.incoming.index == child.index:
         _succeed(replica, replica.incoming)
         return
-    fruitless = 0 if child.finished or closing else replica.fruitless[child.index] + 1
+    fruitless = restarts.fruitless(replica.fruitless[child.index], child.finished, was_ended)
     replica.fruitless[child.index] = fruitless
     replica.later(restarts.delay(fruitless), lambda: _respawn(replica, child.index))
 

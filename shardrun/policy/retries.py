@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from shardrun.outcome import Backoff
+from shardrun.queue import RetryRule
 
 LONGEST_DELAY = 3650 * 86_400.0
 """Seconds (10 years). Larger: due times near the end of what databases can write. Smaller: long schedules are cut."""
@@ -20,6 +21,11 @@ def backoff(rule: Backoff, attempt: int, spread: float) -> float:
         grown = rule.longest if rule.first else 0.0
     delay = min(grown, rule.longest) * (1 + rule.jitter * spread)
     return min(max(delay, 0.0), LONGEST_DELAY)
+
+
+def unasked(rule: Backoff | RetryRule, attempt: int, spread: float) -> float:
+    """Return the delay where a rule of the user's own cannot be asked: the default back-off stands in for it."""
+    return backoff(rule if isinstance(rule, Backoff) else Backoff(), attempt, spread)
 
 
 def delay_of(value: object) -> float | str:

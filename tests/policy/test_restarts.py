@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardrun.policy.restarts import FIRST, LONGEST, delay
+from shardrun.policy.restarts import FIRST, LONGEST, delay, fruitless
 
 
 def test_a_child_that_dies_once_is_replaced_at_once() -> None:
@@ -23,3 +23,10 @@ def test_deaths_that_come_to_nothing_make_the_next_one_wait_longer() -> None:
 def test_the_wait_grows_and_has_an_end(deaths: int) -> None:
     """H4: a cause that is gone is found out within ten seconds."""
     assert 0 <= delay(deaths) <= delay(deaths + 1) <= LONGEST
+
+
+def test_a_child_that_was_ended_is_not_taken_for_one_that_came_to_nothing() -> None:
+    """E4, H4: handlers past their timeout make no replacement wait, however many."""
+    assert fruitless(4, finished=0, was_ended=False) == 5
+    assert fruitless(4, finished=1, was_ended=False) == 0
+    assert fruitless(4, finished=0, was_ended=True) == 0

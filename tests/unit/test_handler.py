@@ -148,6 +148,9 @@ def test_dead_letters_need_a_place_of_their_own(handlers: Handlers, settings: st
         ("lease=float('nan')", "lease=nan is not a time"),
         ("lease='30'", "lease='30' is not a time"),
         ("poll_interval=-1", "poll_interval=-1 is not a time"),
+        ("timeout=0", "timeout=0 is not a time: give seconds (more than 0) or a timedelta."),
+        ("timeout=float('inf')", "timeout=inf is not a time"),
+        ("timeout=True", "timeout=True is not a time"),
         ("retry=5", "retry=5 is no retry rule"),
         ("retry=Backoff", "is no retry rule: give Backoff(first=1, factor=2)"),
         ("retry=Backoff(first=-1)", "Backoff(first=-1) is not a number of 0 or more."),
@@ -182,7 +185,6 @@ def test_a_bad_max_attempts_does_not_hide_its_missing_home(handlers: Handlers) -
     [
         ("batch=16", "batch=16"),
         ("transactional=True", "transactional=True"),
-        ("timeout=5", "timeout=5"),
         ('key_scope="cluster", workers_by_key=2', "key_scope='cluster'"),
     ],
 )
