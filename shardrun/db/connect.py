@@ -6,7 +6,7 @@ import re
 from typing import cast
 
 from shardrun.db.store import Database
-from shardrun.errors import NotInThisVersion, UsageProblem
+from shardrun.errors import UsageProblem
 
 DIALECTS = {
     "postgresql": "postgres",
@@ -33,7 +33,14 @@ def database(dsn: str, source: str | None = None, create: bool = False) -> Datab
             f"Known: postgresql://, mysql:// (MySQL and MariaDB), sqlite:///file.db"
         )
     if dialect == "mysql":
-        raise NotInThisVersion(f"{name}://", "this database", "Use postgresql:// or sqlite:///file.db.")
+        from shardrun.db.mysql.server import Mysql
+
+        try:
+            return cast(Database, Mysql(dsn, source))
+        except ImportError as error:
+            if (error.name or "").split(".")[0] != "pymysql":
+                raise
+            raise UsageProblem(f"{name}:// needs PyMySQL. Install it: pip install 'shardrun[mysql]'") from None
     if dialect == "sqlite":
         from shardrun.db.sqlite.server import Sqlite
 

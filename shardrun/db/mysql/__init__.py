@@ -1,1 +1,1 @@
-"""MySQL and MariaDB, through PyMySQL: only what users' own inserts need, so far."""
+"""Speak MySQL and MariaDB, through PyMySQL or mysqlclient."""

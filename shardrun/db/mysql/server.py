@@ -1,0 +1,370 @@
+"""Speak to a MySQL or MariaDB server: connections, sessions, and whether a queue's table fits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from time import monotonic
+from typing import Any, NamedTuple
+
+from shardrun.db import check
+from shardrun.db.mysql import catalogue, ddl, driver, dsn, operate
+from shardrun.db.mysql.driver import Connection
+from shardrun.db.operate import Counts, Sessions
+from shardrun.db.store import Store
+from shardrun.db.table import Layout, Table, lay
+from shardrun.errors import (
+    Conflict,
+    DatabaseUnreachable,
+    DeclarationProblem,
+    NotInThisVersion,
+    Problems,
+    ShardrunError,
+    StatementFailed,
+    Unsupported,
+    UsageProblem,
+)
+from shardrun.queue import Queue, Subscription, split_name
+
+OLDEST = {"MySQL": (8, 0, 1), "MariaDB": (10, 6)}
+
+GONE_SECONDS = 10.0
+"""How long an ended session may take to go. Larger: a stuck one holds up its child's rows; smaller: a busy server is
+given up on."""
+
+SAME_START = 2
+"""Seconds by which two readings of a server's start may differ: it tells its uptime in whole seconds."""
+
+NO_SUCH_SESSION = 1094
+
+FACTS = """\
+show global variables
+where variable_name in ('version', 'version_comment', 'log_bin', 'binlog_format', 'hostname', 'port')"""
+
+UPTIME = "show global status like 'Uptime'"
+CLOCK = "select unix_timestamp()"
+THERE = "select id from information_schema.processlist where id in %s"
+
+
+class Facts(NamedTuple):
+    """What a server says of itself."""
+
+    product: str  # MySQL, MariaDB or TiDB
+    version: str
+    row_log: bool  # False where its binary log takes statements only, which forbids READ COMMITTED
+
+
+class Mysql:
+    """One MySQL or MariaDB database, as named by a DSN; `source` says where the DSN came from, for messages."""
+
+    one_writer = False
+
+    def __init__(self, given: str, source: str | None = None) -> None:
+        scheme, _, rest = given.partition("://")
+        name, _, asked = scheme.lower().partition("+")
+        self._dsn = given
+        self._source = source
+        self._product, self._version = ("MariaDB" if name == "mariadb" else "MySQL"), ""
+        try:
+            self._account = dsn.read(rest, mysqldb=asked == "mysqldb")
+        except dsn.UnreadableDsn as problem:
+            said = f" (from {source})" if source else ""
+            raise UsageProblem(
+                f"the DSN{said} cannot be read as MySQL's: {problem}. Write {name}://user:password@host:port/database"
+                f"?setting=value, where signs like @ / : % in a user or password are written as %40 %2F %3A %25."
+            ) from None
+        driver.connection_class(self._account.mysqldb)  # raises ImportError where there is no driver
+
+    @property
+    def dsn(self) -> str:
+        """Give the DSN as it was given."""
+        return self._dsn
+
+    def describe(self) -> str:
+        """Name the database for people, without any secret: `MariaDB 10.11.6 at localhost/app`."""
+        return f"{self._product}{self._version} at {self._account.host}/{self._account.database}"
+
+    def connect(self, part: str) -> Connection:
+        """Open the coordinator's own connection: autocommit, UTC, READ COMMITTED. Raises `DatabaseUnreachable`."""
+        connection = self._connect(part, ours=True)
+        try:
+            facts = self._facts(connection)
+            self._refuse(facts)
+            driver.make_ours(connection, on_mariadb=facts.product == "MariaDB")
+        except ShardrunError:
+            driver.close(connection)
+            raise
+        return connection
+
+    def connect_child(self, part: str) -> Connection:
+        """Open a connection to lend to handlers: the driver's defaults, no transaction open."""
+        return self._connect(part, ours=False)
+
+    def _connect(self, part: str, ours: bool) -> Connection:
+        try:
+            return driver.connect(self._account, part, ours)
+        except Exception as error:  # the driver raises what it meets: its own errors, OSError, RuntimeError
+            raise DatabaseUnreachable(self._unreachable(error)) from None
+
+    def _unreachable(self, error: Exception) -> str:
+        account = self._account
+        named = [f"database {account.database}"]
+        if account.user:
+            named.append(f"user {account.user}")
+        if self._source:
+            named.append(f"from {self._source}")
+        at = account.settings.get("unix_socket") or f"{account.host}:{account.port}"
+        return f"{self._product} at {at} ({', '.join(named)}) did not answer: {_reason(error, account.password)}."
+
+    def _facts(self, connection: Connection) -> Facts:
+        with driver.naming_errors(connection):
+            said = {name.lower(): str(value) for name, value in connection.execute(FACTS).fetchall()}
+        facts = facts_of(said)
+        self._product, self._version = facts.product, f" {number_of(facts.version)}"
+        return facts
+
+    def _refuse(self, facts: Facts) -> None:
+        """Raise `Unsupported` for a server on which rows would not be held as they must be."""
+        if facts.product == "TiDB":
+            raise Unsupported(
+                f"{self.describe()} takes SKIP LOCKED and does not skip, so that no row would be held by one replica alone. "
+                f"Use MySQL 8.0.1, MariaDB 10.6 or newer, or PostgreSQL."
+            )
+        oldest = OLDEST[facts.product]
+        if numbers_of(facts.version) < oldest:
+            needed = ".".join(map(str, oldest))
+            raise Unsupported(f"{self.describe()} is too old: shardrun needs {facts.product} {needed} or newer.")
+        if not facts.row_log:
+            raise Unsupported(
+                f"{self.describe()} logs statements (binlog_format = STATEMENT), and refuses writes at READ COMMITTED, where "
+                f"claims lock no gaps. Set binlog_format = ROW or MIXED."
+            )
+
+    def is_usable(self, connection: Connection) -> bool:
+        """Tell, by a rollback, whether a connection still works."""
+        try:
+            if not driver.is_open(connection):
+                return False
+            connection.rollback()
+        except connection.Error:
+            return False
+        return True
+
+    def reset(self, connection: Connection) -> bool:
+        """Put the driver's settings back; `transaction` has ended what was open, so that it costs no round trip.
+
+        What a handler set on the server's session stays: the next borrower is the same child, running the same code.
+        """
+        try:
+            if not driver.is_open(connection):
+                return False
+            if connection.get_autocommit():
+                connection.autocommit(False)
+            connection.cursorclass = type(connection).default_cursor
+            if driver.in_transaction(connection):
+                connection.rollback()
+        except connection.Error:
+            return False
+        return driver.is_open(connection)
+
+    @contextmanager
+    def transaction(self, connection: Connection) -> Iterator[None]:
+        """Commit what the block wrote, or roll it back when it raises; the driver's errors are the handler's to see."""
+        try:
+            yield
+        except BaseException:
+            with suppress(connection.Error):
+                connection.rollback()
+            raise
+        connection.commit()
+
+    def naming_errors(self, connection: Connection) -> AbstractContextManager[None]:
+        """Turn the driver's errors that the block meets into shardrun's."""
+        return driver.naming_errors(connection)
+
+    def session(self, connection: Connection) -> str | None:
+        """Name the server session behind a connection: its number, and when the server that counted it began.
+
+        A server gives no number twice; after a restart it begins again.
+        """
+        with driver.naming_errors(connection):
+            return f"{connection.thread_id()}:{_began(connection)}"
+
+    def end_sessions(self, connection: Connection, sessions: Sequence[str], part: str) -> None:
+        """End a dead process's sessions and wait until they are gone, rolled back; none of an earlier server is left.
+
+        Raises `Conflict` where one is still there after GONE_SECONDS.
+        """
+        until = monotonic() + GONE_SECONDS
+        with driver.naming_errors(connection):
+            began = _began(connection)
+            known = (session.partition(":") for session in sessions)
+            numbers = [int(number) for number, _, start in known if abs(int(start) - began) <= SAME_START]
+            left = _there(connection, numbers)
+            for number in left:
+                _kill(connection, number)
+            while left := _there(connection, left):
+                if monotonic() > until:
+                    raise Conflict(f"{self._product} has not ended the sessions of {part} within {GONE_SECONDS:g} s.")
+                connection.execute("select sleep(0.005)")
+
+    def close(self, connection: Connection) -> None:
+        """Close quietly, also when it is broken."""
+        driver.close(connection)
+
+    def store(self, connection: Connection, subscription: Subscription) -> Store:
+        """Build a subscription's statements; raises `Problems` with all that does not fit."""
+        from shardrun.db.mysql import fetch
+        from shardrun.db.mysql.store import MysqlStore
+
+        queue = subscription.queue
+        found, table, dead = self._fit(connection, subscription)
+        if queue.locked_until is None:
+            missing = NotInThisVersion(check.where(queue), "the row lock form (a queue without locked_until)")
+            found.append(missing)
+        if found or table is None:
+            raise Problems(found)
+        layout, where = lay(table, subscription, dead), check.where(queue)
+        own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
+        return MysqlStore(layout, where, fetch=own, name=queue.name)
+
+    def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
+        """List what would work badly: a claim without an index."""
+        found, table, _ = self._fit(connection, subscription)
+        if found or table is None:
+            return []
+        layout = lay(table, subscription)
+        if ddl.claim_index(layout) is not None:
+            return []
+        said = f"{subscription.queue.name}: no index serves the claim."
+        if long := ddl.unindexable(layout):
+            column = long[0]
+            table_name = ".".join(ddl.quote(part) for part in table.parts)
+            change = f"alter table {table_name} modify {ddl.quote(column.name)} varchar(255)"
+            return [f"{said} Column {column.name} is {column.type}, which no index takes whole. {change}"]
+        return [f"{said} {ddl.index_of(layout, connection.on_mariadb)}"]
+
+    def _fit(
+        self, connection: Connection, subscription: Subscription
+    ) -> tuple[list[ShardrunError], Table | None, Table | None]:
+        there = check.Catalogue(
+            place=f"in database {self._account.database}", names=lambda: catalogue.names(connection)
+        )
+        table = catalogue.read(connection, split_name(subscription.queue.table))
+        name = subscription.dead_letter
+        dead = None if name is None else catalogue.read(connection, split_name(name))
+        found = check.problems(there, subscription, table, dead)
+        return [*found, *_own_problems(subscription, table, dead)], table, dead
+
+    def ddl(
+        self, queue: Queue[Any], subscriptions: Sequence[Subscription], connection: Connection | None = None
+    ) -> list[str]:
+        """Write the CREATE statements of a queue, its claim indexes and its dead letters; only what is missing, if known.
+
+        The connection is one to run them on: it then waits for whoever uses the table.
+        """
+        if connection is not None:
+            driver.be_patient(connection)
+
+        def read(parts: Sequence[str]) -> Table | None:
+            return None if connection is None else catalogue.read(connection, parts)
+
+        return ddl.statements(queue, subscriptions, read, None if connection is None else connection.on_mariadb)
+
+    def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
+        """Read the limit of connections, the server's or the user's own, and how many are in use."""
+        found = operate.sessions(connection)
+        return found.limit, found.in_use + 1
+
+    def counts(self, connection: Connection, subscription: Subscription) -> Counts:
+        """Count what a queue holds for a subscription; raises `Problems` where the table does not fit."""
+        return operate.counts(connection, self._layout(connection, subscription))
+
+    def sessions(self, connection: Connection) -> Sessions:
+        """Read the limit of connections, those in use, and shardrun's own."""
+        return operate.sessions(connection)
+
+    def dead_letters(self, connection: Connection, subscription: Subscription) -> operate.MysqlDeadLetters | None:
+        """Open a subscription's dead letters, or None where it declares none."""
+        if subscription.dead_letter is None and subscription.dead_letter_group is None:
+            return None
+        return operate.MysqlDeadLetters(self._layout(connection, subscription))
+
+    def _layout(self, connection: Connection, subscription: Subscription) -> Layout:
+        found, table, dead = self._fit(connection, subscription)
+        if found or table is None:
+            raise Problems(found)
+        return lay(table, subscription, dead)
+
+
+def facts_of(said: dict[str, str]) -> Facts:
+    """Read a server's variables: whose it is, its version, and what its binary log takes."""
+    version, comment = said.get("version", ""), said.get("version_comment", "")
+    both = f"{version} {comment}".lower()
+    product = "TiDB" if "tidb" in both else ("MariaDB" if "mariadb" in both else "MySQL")
+    logs_statements = said.get("log_bin") == "ON" and said.get("binlog_format") == "STATEMENT"
+    return Facts(product, version, not logs_statements)
+
+
+def number_of(version: str) -> str:
+    """Take the number out of a version's text; MariaDB used to put another before its own."""
+    found = re.search(r"\d+(\.\d+)+", version.removeprefix("5.5.5-"))
+    return found[0] if found else version
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """Read a version's number, part by part."""
+    return tuple(int(part) for part in number_of(version).split(".") if part.isdigit())
+
+
+def _own_problems(subscription: Subscription, table: Table | None, dead: Table | None) -> Iterator[ShardrunError]:
+    """Find what only these servers know: columns that write themselves, dead letters that cannot be part of a transaction."""
+    where = check.where(subscription.queue)
+    for role, name in subscription.queue.roles.items():
+        column = table.columns.get(name) if table else None
+        if isinstance(column, catalogue.MysqlColumn) and column.on_update:
+            yield DeclarationProblem(
+                f"{where}: column {name} (role {role}) is set by the server at every update of its row. "
+                f"alter table {subscription.queue.table} modify {ddl.quote(name)} datetime(6) null"
+            )
+    if dead is not None and dead.obstacle:
+        yield DeclarationProblem(f"{where}: the dead letters of {subscription.name} {dead.name} {dead.obstacle}.")
+
+
+def _began(connection: Connection) -> int:
+    """Read when the server started, in whole seconds."""
+    uptime = connection.execute(UPTIME).fetchall()[0][1]
+    return int(connection.execute(CLOCK).fetchall()[0][0]) - int(uptime)
+
+
+def _there(connection: Connection, numbers: Sequence[int]) -> list[int]:
+    if not numbers:
+        return []
+    return [int(row[0]) for row in connection.execute(THERE, (list(numbers),)).fetchall()]
+
+
+def _kill(connection: Connection, number: int) -> None:
+    try:
+        connection.execute(f"kill connection {number}")
+    except connection.Error as error:
+        if driver.code_of(error) == NO_SUCH_SESSION:
+            return
+        raise StatementFailed(f"session {number} cannot be ended: {driver.first_line(error)}") from error
+
+
+def _reason(error: Exception, password: str) -> str:
+    """Take what the driver says of a failed connection, short and without a password."""
+    inner = getattr(error, "original_exception", error)
+    said = str(getattr(inner, "strerror", None) or "") or driver.first_line(inner)
+    if inner is error and (found := re.search(r"\(\[Errno \d+\] (.*?)\)$", said)):
+        said = found[1]
+    if isinstance(error, RuntimeError) and "cryptography" in said:
+        said = (
+            "its way to check passwords needs encryption. Install it: pip install 'PyMySQL[rsa]', or use TLS: ?ssl=true"
+        )
+    if said[1:2].islower():
+        said = said[0].lower() + said[1:]
+    if password:
+        said = said.replace(password, "***")
+    return said.strip().rstrip(".")
