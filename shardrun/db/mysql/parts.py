@@ -34,6 +34,10 @@ LONGEST_KEY = 1024
 """Characters of a key's column up to which its weights are read at its full length. Larger: more memory for each row."""
 
 
+NO_PAD = ("_0900_", "_nopad_")
+"""What the names of collations say in which trailing spaces tell one text from another."""
+
+
 def quote(name: str) -> str:
     """Quote a name, and double the percent signs that the driver would take for placeholders."""
     return "`" + name.replace("`", "``").replace("%", "%%") + "`"
@@ -69,7 +73,7 @@ def lane_key(key: Column, alias: str) -> str:
 
 def _weights(key: Column, value: str) -> str:
     """Write what the collation compares: padded to the column's length where it takes trailing spaces for nothing."""
-    if key.equality == "nopad":
+    if any(word in (getattr(key, "collation", None) or "") for word in NO_PAD):
         return f"weight_string({value})"
     if key.length is None or key.length > LONGEST_KEY:
         return f"weight_string(rtrim({value}))"

@@ -46,10 +46,10 @@ LATER_LIMIT = 100_000
 
 def candidates(layout: Layout, leaving_out: bool) -> Statement:
     """Read the ids of free rows in claim order, without a lock: what others hold locked is among them."""
-    conditions = [*free_rows(layout, "c"), f"{column(layout, 'id', 'c')} not in %(avoided)s"]
+    conditions = [*free_rows(layout, "c"), f"({column(layout, 'id', 'c')} in %(avoided)s) is not true"]
     if leaving_out:
         key = layout.roles["partition_key"]
-        conditions.append(f"(c.{quote(key.name)} is null or {lane_key(key, 'c')} not in %(full_keys)s)")
+        conditions.append(f"({lane_key(key, 'c')} in %(full_keys)s) is not true")
     text = f"""\
 select {identity_of(layout, "c")}
   from {table_name(layout.table)} as c
@@ -112,23 +112,16 @@ def extend(layout: Layout) -> Statement:
     return _update(layout, [f"{column(layout, 'locked_until', 't')} = %(new)s"], ("new",))
 
 
-def still_held(layout: Layout) -> Statement:
-    """Read which rows still carry a token."""
-    text = f"select {identity_of(layout, 't')}\n  from {by_id(layout, 't')}\n where {conjunction(held_rows(layout, 't'), 1)}"
-    return Statement(text, ("ids", "token"))
-
-
-def take_to_settle(layout: Layout) -> Statement:
-    """Lock rows that carry one of some tokens, in the order of their ids, and tell which: what is not found is lost."""
-    held = column(layout, "locked_until", "t")
+def held(layout: Layout, lock: str = "") -> Statement:
+    """Read rows that carry one of some tokens, in the order of their ids, and which; lock them, as the words say."""
+    carried = column(layout, "locked_until", "t")
     text = f"""\
-select {identity_of(layout, "t")}, cast({held} as char)
+select {identity_of(layout, "t")}, cast({carried} as char)
   from {by_id(layout, "t")}
  where {column(layout, "id", "t")} in %(ids)s
-   and {held} in %(tokens)s
- order by {column(layout, "id", "t")}
-   for update"""
-    return Statement(text, ("ids", "tokens"))
+   and {carried} in %(tokens)s
+ order by {column(layout, "id", "t")}"""
+    return Statement(f"{text}\n   {lock}" if lock else text, ("ids", "tokens"))
 
 
 def ack(layout: Layout) -> Statement:
