@@ -60,6 +60,14 @@ class Hand:
         self.read()
         return int([frame[0] for frame in self.rows if frame[2] == id][-1])
 
+    def run(self, id: Any, lane: int = 0) -> None:
+        """Say that a lane runs a row, as a child does before it starts one."""
+        self._reports.words[words.running(lane)] = self.no(id)
+
+    def stop_running(self, lane: int) -> None:
+        """Say that a lane runs nothing."""
+        self._reports.words[words.running(lane)] = 0
+
     def report(self, id: Any, code: int = words.ACK, *more: Any, elapsed_us: int = 100) -> None:
         """Report how a row ended."""
         frame: tuple[Any, ...] = (self.no(id), code, elapsed_us)
@@ -255,6 +263,7 @@ class Desk:
             hand.close()
             hand.child.process.kill()
             hand.child.process.communicate()
-            hand.child.release()
+            if hand.child.state is not State.DEAD:
+                hand.child.release()
         self.events.close()
         self.place.close()

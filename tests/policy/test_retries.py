@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardrun.outcome import Backoff
-from shardrun.policy.retries import LONGEST_DELAY, backoff, delay_of
+from shardrun.policy.retries import LONGEST_DELAY, backoff, delay_of, unasked
 
 
 @given(
@@ -31,6 +31,13 @@ def test_a_delay_between_attempts_is_always_finite(rule: Backoff, attempt: int, 
     delay = backoff(rule, attempt, spread)
     assert 0 <= delay <= LONGEST_DELAY
     assert delay <= rule.longest * (1 + rule.jitter)
+
+
+def test_the_default_rule_stands_in_for_a_function_that_cannot_be_asked() -> None:
+    """E2, E4: outside children no code of the user's runs."""
+    rule = Backoff(first=3, factor=3)
+    assert [unasked(rule, attempt, 0) for attempt in (1, 2)] == [3, 9]
+    assert [unasked(lambda attempt, error: 1000 // 0, attempt, 0) for attempt in (1, 2)] == [1, 2]
 
 
 def test_the_default_rule_doubles_up_to_ten_minutes() -> None:
