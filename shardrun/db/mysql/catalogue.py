@@ -43,8 +43,9 @@ KINDS = {
 }
 """What a type holds; all others are "other"."""
 
-WEIGHED = "weight"
-"""How text compares: by its weights in its collation, which WEIGHT_STRING gives as bytes."""
+PAD, NOPAD = "pad", "nopad"
+"""How text compares: by its weights in its collation, which WEIGHT_STRING gives, with or without regard of trailing
+spaces."""
 
 OBSTACLES = {
     "VIEW": "is a view, and shardrun reads tables only",
@@ -185,7 +186,9 @@ def _equality(kind: str, collation: str | None) -> str | None:
     """Say how values compare; equal documents may be written in several ways."""
     if kind == "json":
         return None
-    return WEIGHED if kind == "text" and collation is not None else "exact"
+    if kind != "text" or collation is None:
+        return "exact"
+    return NOPAD if "nopad" in collation or "_0900_" in collation else PAD
 
 
 def _indexes(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Index, bool]]:

@@ -138,9 +138,7 @@ class Executing:
 @cache
 def connection_class(mysqldb: bool) -> Any:
     """Make the class of our connections: the driver's own, that can also execute."""
-    base = _mysqldb() if mysqldb else None
-    if base is None:
-        import pymysql.connections as base
+    base = (_mysqldb() if mysqldb else None) or _pymysql()
     given = {"__module__": base.__name__, "default_cursor": _default_cursor(base)}
     return type("Connection", (Executing, base.Connection), given)
 
@@ -148,6 +146,12 @@ def connection_class(mysqldb: bool) -> Any:
 def _default_cursor(base: Any) -> Any:
     """Find the class of cursors that a connection has unless it is told otherwise."""
     return base.Cursor if hasattr(base, "Cursor") else base.cursors.Cursor
+
+
+def _pymysql() -> Any:
+    import pymysql.connections
+
+    return pymysql.connections
 
 
 def _mysqldb() -> Any:
@@ -186,7 +190,7 @@ def part_name(part: str) -> str:
 
 def _watch(connection: Connection) -> None:
     """Have the system look after the connection's socket, where the driver shows it."""
-    inner = getattr(connection, "_sock", connection)
+    inner: Any = getattr(connection, "_sock", connection)
     with suppress(AttributeError, OSError), socket.socket(fileno=os.dup(inner.fileno())) as copy:
         if copy.family != socket.AF_UNIX:
             for level, option, value in SOCKET:

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from shardrun.db.mysql import driver
+import uuid
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from shardrun.db.mysql import ddl, dead, driver, status
 from shardrun.db.mysql.driver import Connection
-from shardrun.db.operate import Counts, Sessions
-from shardrun.db.table import Layout
+from shardrun.db.operate import (
+    LEVELS,
+    LOOKED,
+    MOST,
+    Count,
+    Counts,
+    Failure,
+    Failures,
+    Moved,
+    Sessions,
+    counted,
+    not_an_id,
+)
+from shardrun.db.settling import in_order, storable
+from shardrun.db.statement import Statement
+from shardrun.db.table import Column, Layout
 
 LIMITS = """\
 select @@global.max_connections, @@session.max_user_connections,
@@ -14,15 +33,82 @@ select @@global.max_connections, @@session.max_user_connections,
 IN_USE = "show global status like 'Threads_connected'"
 
 NAMED = """\
-select a.attr_value, coalesce(p.db = database(), false)
+select a.attr_value, ifnull(p.db = database(), 0)
   from performance_schema.session_account_connect_attrs a
   join information_schema.processlist p on p.id = a.processlist_id
  where a.attr_name = 'program_name' and a.attr_value like 'shardrun %' and p.id <> connection_id()"""
 
+DUPLICATE = 1062
+
 
 def counts(connection: Connection, layout: Layout) -> Counts:
     """Count what a queue holds for one subscription, within bounds."""
-    raise NotImplementedError
+    indexed = ddl.claim_index(layout) is not None
+    values = {"group": layout.group, "dead_group": layout.dead_group}
+    numbers, oldest = _looked_at(connection, layout, values) if indexed else _one_end(connection, layout, values)
+    due, in_work, later = counted(*numbers)
+    buried = status.dead(layout, indexed)
+    dead_count = None if buried is None else driver.run(connection, buried, values).fetchall()[0]
+    return Counts(
+        due=due,
+        in_work=in_work if "locked_until" in layout.roles else None,
+        later=later if "retry_after" in layout.roles else None,
+        dead=None if dead_count is None else Count(int(dead_count[0]), bool(dead_count[1])),
+        oldest=oldest,
+        indexed=indexed,
+    )
+
+
+Numbers = tuple[int, int, int, bool, bool]
+"""What `counted` takes: rows looked at, held ones among them, later ones, and whether either look ended at its bound."""
+
+
+def _one_end(connection: Connection, layout: Layout, values: Mapping[str, Any]) -> tuple[Numbers, float | None]:
+    row = driver.run(connection, status.counts_by_id(layout), values).fetchall()[0]
+    seen, held, later, looked = (int(value) for value in row[:4])
+    return (seen, held, later, looked == LOOKED, looked == LOOKED), _seconds(row[4])
+
+
+def _looked_at(connection: Connection, layout: Layout, values: Mapping[str, Any]) -> tuple[Numbers, float | None]:
+    """Walk the claim's index, a priority at a time, until each count has reached its bound."""
+    if "retry_after" not in layout.roles:
+        row = driver.run(connection, status.counts_without_due_times(layout), values).fetchall()[0]
+        return (int(row[0]), int(row[1]), 0, int(row[0]) == LOOKED, False), None
+    counting, following = status.counts(layout), status.next_level(layout)
+    left = {"undated": LOOKED, "past": LOOKED, "later": MOST + 1}
+    held, oldest, levels = 0, None, 0
+    level = _first(connection, layout, values)
+    while levels < LEVELS and any(left.values()):
+        steps = [(counting, {**values, **left, "level": level})]
+        if following is not None:
+            after = following if level is not None else status.first_level(layout)
+            steps.append((after, {**values, "level": level}))
+        answers = driver.run_all(connection, steps)
+        undated, undated_held, past, past_held, later, age = answers[0].fetchall()[0]
+        left = {"undated": left["undated"] - undated, "past": left["past"] - past, "later": left["later"] - later}
+        held, levels = held + int(undated_held) + int(past_held), levels + 1
+        oldest = max((each for each in (oldest, _seconds(age)) if each is not None), default=None)
+        rows = answers[1].fetchall() if following is not None else []
+        if not rows:
+            break
+        level = rows[0][0]
+    seen = 2 * LOOKED - left["undated"] - left["past"]
+    all_levels = levels == LEVELS
+    ended = all_levels or not left["undated"] or not left["past"]
+    return (seen, held, MOST + 1 - left["later"], ended, all_levels), oldest
+
+
+def _first(connection: Connection, layout: Layout, values: Mapping[str, Any]) -> Any:
+    """Give the priority to begin with: NULL where there may be such rows, which come first."""
+    priority = layout.column("priority")
+    if priority is None or priority.nullable:
+        return None
+    rows = driver.run(connection, status.first_level(layout), values).fetchall()
+    return rows[0][0] if rows else None
+
+
+def _seconds(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def sessions(connection: Connection) -> Sessions:
@@ -44,3 +130,116 @@ class MysqlDeadLetters:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self._failures = dead.failures(layout)
+        self._choose = {named: dead.choose(layout, named) for named in (False, True)}
+        self._stuck = dead.stuck(layout)
+        self._standing = dead.standing(layout)
+        self._take = dead.take(layout)
+        self._put_back = dead.put_back(layout)
+        self._remove = dead.remove(layout)
+
+    @property
+    def knows_errors(self) -> bool:
+        """Tell whether there is a last_error to filter by."""
+        return "last_error" in self._layout.roles
+
+    def id_of(self, text: str) -> Any:
+        """Read an id as a person writes it."""
+        column = self._layout.roles["id"]
+        try:
+            return _id_of(text, column)
+        except (ValueError, ArithmeticError):
+            raise not_an_id(text, column) from None
+
+    def failures(self, connection: Connection, error: str | None) -> Failures:
+        """Group them by error."""
+        rows = driver.run(connection, self._failures, self._values(error)).fetchall()
+        listed = [Failure(*row[:5]) for row in rows]
+        errors, seen = (int(value) for value in rows[0][5:]) if rows else (0, 0)
+        return Failures(listed, errors, seen, seen == LOOKED)
+
+    def choose(self, connection: Connection, error: str | None, ids: Sequence[Any] | None, limit: int) -> list[Any]:
+        """Read their ids."""
+        if ids is not None and not ids:
+            return []
+        values = {**self._values(error, ids or ()), "limit": limit}
+        return _ids(driver.run(connection, self._choose[ids is not None], values).fetchall())
+
+    def stuck(self, connection: Connection, ids: Sequence[Any]) -> set[Any]:
+        """Tell which of these would be left."""
+        if self._stuck is None or not ids:
+            return set()
+        return set(_ids(driver.run(connection, self._stuck, self._values(None, ids)).fetchall()))
+
+    def requeue(self, connection: Connection, ids: Sequence[Any], error: str | None) -> list[Moved]:
+        """Put these back into the queue."""
+        if not ids:
+            return []
+        with driver.writing(connection):
+            taken = [Moved(*row) for row in self._taken(connection, ids, error)]
+            if self._layout.dead is None:
+                self._write(connection, self._put_back, _ids(taken))
+                return taken
+            there = self._read(connection, self._standing, _ids(taken))
+            back = set(self._copy(connection, [one.id for one in taken if one.id not in there]))
+            self._write(connection, self._remove, in_order(list(back)))
+        return [one for one in taken if one.id in back]
+
+    def purge(self, connection: Connection, ids: Sequence[Any], error: str | None) -> list[Any]:
+        """Delete these."""
+        if not ids:
+            return []
+        with driver.writing(connection):
+            taken = _ids(self._taken(connection, ids, error))
+            self._write(connection, self._remove, taken)
+        return taken
+
+    def _copy(self, connection: Connection, ids: list[Any]) -> list[Any]:
+        """Copy rows into the queue, and give the ids of those that no unique value there was in the way of."""
+        if not ids:
+            return []
+        try:
+            self._write(connection, self._put_back, ids)
+        except connection.Error as error:
+            if driver.code_of(error) != DUPLICATE:
+                raise
+            if len(ids) == 1:
+                return []
+            middle = len(ids) // 2  # the statement alone was undone: its halves are tried
+            return self._copy(connection, ids[:middle]) + self._copy(connection, ids[middle:])
+        return ids
+
+    def _taken(self, connection: Connection, ids: Sequence[Any], error: str | None) -> Sequence[Any]:
+        rows: Sequence[Any] = connection.execute(self._take.text, self._values(error, ids)).fetchall()
+        return rows
+
+    def _read(self, connection: Connection, statement: Statement, ids: Sequence[Any]) -> set[Any]:
+        return set(_ids(connection.execute(statement.text, self._values(None, ids)).fetchall())) if ids else set()
+
+    def _write(self, connection: Connection, statement: Statement, ids: Sequence[Any]) -> None:
+        if ids:
+            connection.execute(statement.text, self._values(None, ids))
+
+    def _values(self, error: str | None, ids: Sequence[Any] = ()) -> dict[str, Any]:
+        return {
+            "group": self._layout.group,
+            "dead_group": self._layout.dead_group,
+            "error": storable(error),
+            "ids": in_order(ids),
+        }
+
+
+def _ids(rows: Sequence[Any]) -> list[Any]:
+    return [row[0] for row in rows]
+
+
+def _id_of(text: str, column: Column) -> Any:
+    if column.kind == "int":
+        return int(text)
+    if column.kind == "float":
+        return float(text)
+    if column.kind == "numeric":
+        return Decimal(text)
+    if column.kind == "uuid":
+        return str(uuid.UUID(text))
+    return bytes.fromhex(text.removeprefix("0x")) if column.kind == "binary" else storable(text)
