@@ -18,6 +18,7 @@ from shardrun.cli_frame import (
     CONFIG,
     DSN,
     HANDLERS,
+    QUEUE,
     RUNNING,
     Program,
     fail,
@@ -132,7 +133,7 @@ def ddl(apply: bool, **flags: Any) -> None:
 
 @main.command()
 @options(
-    click.argument("queue", metavar="HANDLERS:QUEUE"),
+    QUEUE,
     click.argument("payloads", nargs=-1, metavar="JSON..."),
     DSN,
     click.option("--key", help="The partition key."),
@@ -142,14 +143,15 @@ def ddl(apply: bool, **flags: Any) -> None:
     CONFIG,
 )
 def enqueue(
-    queue: str, payloads: tuple[str, ...], key: Any, group: Any, priority: Any, after: Any, **flags: Any
+    queue: str | None, payloads: tuple[str, ...], key: Any, group: Any, priority: Any, after: Any, **flags: Any
 ) -> None:
     """Insert rows, for trying things out.
 
-    One row per JSON argument, or per line of stdin; all in one transaction.
+    One row per JSON argument, or per line of stdin; all in one transaction. QUEUE alone will do where the configuration
+    names the handlers.
     """
-    settings = settings_of({**flags, "handlers": (queue,)})
-    (chosen,) = one_queue(queue, "enqueue").queues
+    settings = settings_of(flags)
+    (chosen,) = one_queue(queue, "enqueue", settings.handlers).queues
     given = {"--key": ("partition_key", key), "--group": ("group", group), "--priority": ("priority", priority)}
     given["--after"] = ("retry_after", after)
     roles = {role: _for_role(chosen, flag, role, value) for flag, (role, value) in given.items() if value is not None}

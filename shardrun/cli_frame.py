@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any, NoReturn
@@ -14,6 +14,7 @@ import click
 from shardrun import config, modules, registry
 from shardrun.errors import Problems, ShardrunError, UsageProblem
 from shardrun.registry import Declared
+from shardrun.sources import near
 
 EXIT_CODES = "Exit codes: 0 done, 1 failed while running, 2 usage or import, 3 no database, 4 the table does not fit."
 
@@ -22,6 +23,7 @@ SECTIONS = {"Run": ("start", "check", "plan"), "Tables and rows": ("ddl", "enque
 LEVELS = ("debug", "info", "warning", "error")
 
 HANDLERS = click.argument("handlers", nargs=-1, metavar="HANDLERS...", type=click.Path())
+QUEUE = click.argument("queue", metavar="HANDLERS:QUEUE", required=False)
 DSN = click.option("--dsn", metavar="DSN", help="The database; else SHARDRUN_DSN, DATABASE_URL, sqlite:///shardrun.db.")
 CONFIG = click.option(
     "--config", metavar="FILE", type=click.Path(), help="Settings; default: shardrun.toml, pyproject.toml."
@@ -126,13 +128,61 @@ def settings_of(flags: dict[str, Any]) -> config.Settings:
     return config.load(given, file, os.environ, os.getcwd())
 
 
-def one_queue(source: str, command: str) -> Declared:
-    """Load a source that names one queue, or one handler of a queue."""
-    declared = registry.load([source], command=command, needs_handlers=False)
-    if len(declared.queues) != 1:
-        names = ", ".join(f"{source}:{queue.name}" for queue in declared.queues)
-        raise UsageProblem(f"{source} declares {len(declared.queues)} queues; name one of them: {names or 'none'}")
-    return declared
+def one_queue(given: str | None, command: str, configured: Sequence[str]) -> Declared:
+    """Load the queue that an argument names: a source that declares one, or one handler of it; or the queue's name alone.
+
+    A name, `invoices` or `:invoices`, is looked for in the configured handlers, and only then among modules and folders.
+    Without an argument it is the only queue that they declare.
+    """
+    name = (given or "").removeprefix(":")
+    if not given or given.startswith(":") or (configured and _may_be_name(given)):
+        declared = registry.load(configured, command=command, needs_handlers=False)
+        chosen = _named(declared, name) if name else declared
+        if chosen.queues:
+            return _only(chosen, " ".join(configured), "")
+        if not given or given.startswith(":"):
+            raise _no_queue(name, declared, configured)
+        try:
+            chosen = registry.load([given], command=command, needs_handlers=False)
+        except UsageProblem as problem:
+            if problem.__cause__ is not None:  # there is such a module, and it fails
+                raise
+        if not chosen.queues:
+            raise _no_queue(name, declared, configured)
+        return _only(chosen, given, f"{given}:")
+    return _only(registry.load([given], command=command, needs_handlers=False), given, f"{given}:")
+
+
+def _may_be_name(given: str) -> bool:
+    """Tell what may stand for a queue's name: no path, and what is none is said so as such (JSON, a row's id)."""
+    return given.isidentifier() or given[0] in '{["-0123456789'
+
+
+def _named(declared: Declared, name: str) -> Declared:
+    """Keep the queues of a name, else the queues of the handlers of that name."""
+    queues = [queue for queue in declared.queues if queue.name == name]
+    pairs = list(zip(declared.subscriptions, declared.labels, strict=True))
+    kept = [pair for pair in pairs if (pair[0].queue in queues if queues else pair[0].name == name)]
+    found = queues or list({id(each.queue): each.queue for each, _ in kept}.values())
+    return Declared([each for each, _ in kept], [label for _, label in kept], found, declared.sources)
+
+
+def _only(declared: Declared, shown: str, prefix: str) -> Declared:
+    if len(declared.queues) == 1:
+        return declared
+    names = [f"{prefix}{queue.name}" for queue in declared.queues]
+    if len(set(names)) < len(names):
+        names = [f"{os.path.relpath(queue.source.file)}:{queue.name}" for queue in declared.queues]
+    listed = ", ".join(names) or "none"
+    raise UsageProblem(f"{shown} declares {len(declared.queues)} queues; name one of them: {listed}")
+
+
+def _no_queue(name: str, declared: Declared, configured: Sequence[str]) -> UsageProblem:
+    where, known = " ".join(configured), [queue.name for queue in declared.queues]
+    if not known:
+        return UsageProblem(f"{where} declares no queue.")
+    has = near(name, known) or f" It has: {', '.join(known)}"
+    return UsageProblem(f"{where} has no queue {name}.{has}")
 
 
 def show(*lines: str, colourful: bool = False) -> None:

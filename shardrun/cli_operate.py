@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from shardrun import listings, operate, registry
-from shardrun.cli_frame import CONFIG, DSN, HANDLERS, RUNNING, one_queue, options, settings_of, show
+from shardrun.cli_frame import CONFIG, DSN, HANDLERS, QUEUE, RUNNING, one_queue, options, settings_of, show
 from shardrun.errors import ShardrunError, UsageProblem
 from shardrun.operate import Done, Home
 
-QUEUE = click.argument("queue", metavar="HANDLERS:QUEUE")
 IDS = click.argument("ids", nargs=-1, metavar="[IDS...]")
 ALL = click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
 ERROR = click.option("--error", metavar="TEXT", help="Those whose last_error contains TEXT, as it is written.")
@@ -57,18 +56,21 @@ def status(as_json: bool, **flags: Any) -> None:
 
 @click.group()
 def dead() -> None:
-    """List, requeue or purge dead letters."""
+    """List, requeue or purge dead letters.
+
+    QUEUE alone will do where the configuration names the handlers.
+    """
 
 
 @dead.command("list")
 @options(QUEUE, ERROR, DSN, CONFIG)
-def list_(queue: str, error: str | None, **flags: Any) -> None:
+def list_(queue: str | None, error: str | None, **flags: Any) -> None:
     """List dead letters by error.
 
     The most frequent first. Times are UTC, and are those at which the rows were last due.
     """
-    declared = one_queue(queue, "dead list")
-    with operate.homes(settings_of({**flags, "handlers": (queue,)}), declared) as homes:
+    settings = settings_of(flags)
+    with operate.homes(settings, one_queue(queue, "dead list", settings.handlers)) as homes:
         for home in homes:
             title = home.place if len(homes) > 1 else None
             show(*listings.failures(home.place, home.failures(error), title, _width()))
@@ -94,25 +96,27 @@ def purge(**given: Any) -> None:
 def _act(
     verb: str,
     act: Callable[..., Done],
-    queue: str,
+    queue: str | None,
     ids: tuple[str, ...],
     everything: bool,
     error: str | None,
     dry: bool,
     **flags: Any,
 ) -> None:
+    listing = f"shardrun dead list {queue or ''}".rstrip()
     if not (ids or everything or error):
         raise UsageProblem(
-            f"dead {verb} takes the ids of rows, --error TEXT, or --all. To see what there is: shardrun dead list {queue}"
+            f"dead {verb} takes the ids of rows, --error TEXT, or --all. To see what there is: {listing}"
         )
     if ids and everything:
         raise UsageProblem(f"dead {verb} takes ids or --all, not both.")
-    declared = one_queue(queue, f"dead {verb}")
+    settings = settings_of(flags)
+    declared = one_queue(queue, f"dead {verb}", settings.handlers)
     if not ids:
         operate.check_alone(declared)
     unknown: set[Any] | None = None
     said: list[str] = []
-    with operate.homes(settings_of({**flags, "handlers": (queue,)}), declared) as homes:
+    with operate.homes(settings, declared) as homes:
         for home in homes:
             chosen = [home.letters.id_of(text) for text in dict.fromkeys(ids)] if ids else None
             done = act(home, chosen, error, dry)

@@ -82,7 +82,7 @@ def test_help_of_start_names_every_flag_and_ends_with_an_example_and_the_signals
         (["start", "-p", "x"], "'x' is not a valid integer. Try: shardrun start --help"),
         (["start", "--dsn"], "Option '--dsn' requires an argument. Try: shardrun --help"),
         (["start", "--log-format", "xml"], "'xml' is not one of 'text', 'json'. Try: shardrun start --help"),
-        (["enqueue"], "Missing argument 'HANDLERS:QUEUE'. Try: shardrun enqueue --help"),
+        (["workflow"], "No such command 'workflow'. Try: shardrun --help"),
     ],
 )
 def test_what_cannot_be_understood_is_one_sentence(terminal: Terminal, arguments: list[str], sentence: str) -> None:
