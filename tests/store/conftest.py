@@ -14,22 +14,30 @@ Opener = Callable[[str], Place]
 
 
 @pytest.fixture
-def open_place(shared_dsn: str, tmp_path: Path) -> Iterator[Opener]:
+def open_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
     """Give a function that opens the empty database of a dialect, closed after the test."""
     opened: list[Place] = []
 
     def open_one(dialect: str) -> Place:
-        if dialect == "postgres":
-            _empty(shared_dsn)
-        opened.append(Place(dialect, shared_dsn if dialect == "postgres" else f"sqlite:///{tmp_path}/queue.db"))
+        if dialect == "sqlite":
+            dsn = f"sqlite:///{tmp_path}/queue.db"
+        elif dialect == "postgres":
+            dsn = request.getfixturevalue("shared_dsn")
+            _empty(dsn)
+        else:
+            server = request.getfixturevalue("mariadb")
+            dsn = server.url("mariadb", server.new_database())
+        opened.append(Place(dialect, dsn))
         return opened[-1]
 
     yield open_one
     for place in opened:
         place.close()
+        if place.dialect == "mariadb":
+            request.getfixturevalue("mariadb").drop_databases()
 
 
-@pytest.fixture(params=["postgres", "sqlite"])
+@pytest.fixture(params=["postgres", "sqlite", "mariadb"])
 def place(request: pytest.FixtureRequest, open_place: Opener) -> Place:
     """Give an empty database of each dialect in turn."""
     return open_place(request.param)

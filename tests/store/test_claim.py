@@ -21,7 +21,11 @@ def test_rows_come_by_priority_then_due_time_then_id(place: Place) -> None:
 
 def test_text_ids_come_as_the_database_sorts_them(place: Place) -> None:
     """D2: the database sorts, by the column's own collation."""
-    collation = {"postgres": 'text collate "und-x-icu" primary key', "sqlite": "text collate nocase primary key"}
+    collation = {
+        "postgres": 'text collate "und-x-icu" primary key',
+        "sqlite": "text collate nocase primary key",
+        "mariadb": "varchar(20) primary key",
+    }
     place.create_usual(without=["id"], id=collation[place.dialect])
     place.run("insert into q (id) values ('b'), ('A'), ('B2'), ('a1')")
     expected = [row[0] for row in place.run("select id from q order by id")]
@@ -139,6 +143,20 @@ def test_keys_of_full_lanes_are_left_out(place: Place) -> None:
         ("sqlite", "text collate nocase", ["a", "A"], "b"),
         ("sqlite", "text collate rtrim", ["a", "a  "], "A"),
         ("sqlite", "", [1, 1.0], "1"),
+        ("mariadb", "varchar(20)", ["a", "A", "\u00e1", "a  "], "b"),
+        ("mariadb", "varchar(20) collate utf8mb4_nopad_bin", ["a"], "a "),
+        ("mariadb", "varchar(20) collate utf8mb4_bin", ["a", "a "], "A"),
+        ("mariadb", "varchar(20) character set latin1", ["a", "A "], "\u00e9"),
+        ("mariadb", "longtext", ["Ab", "aB "], "a b"),
+        ("mariadb", "varbinary(20)", [b"\x00\xff"], b"\x00"),
+        ("mariadb", "decimal(10,2)", ["1", "1.00"], "10"),
+        ("mariadb", "double", ["0", "-0e0"], "0.1"),
+        ("mariadb", "float", ["0.1"], "0.2"),
+        ("mariadb", "bigint unsigned", [2**64 - 1], 2**63),
+        ("mariadb", "uuid", ["a0000000-0000-0000-0000-000000000000"], "b0000000-0000-0000-0000-000000000000"),
+        ("mariadb", "datetime(6)", ["2026-01-01", "2026-01-01 00:00:00"], "2026-01-01 00:00:00.000001"),
+        ("mariadb", "enum('a', 'B')", ["a", "A"], "b"),
+        ("mariadb", "inet6", ["::1", "0::1"], "::2"),
     ],
 )
 def test_lane_keys_are_equal_where_the_database_says_so(
