@@ -133,16 +133,25 @@ def _log_death(child: Child, cause: str, blamed: list[Held]) -> None:
     )
     for held in blamed:
         service: Service = held.lane.service
-        of = f" of {service.subscription.max_attempts}" if service.subscription.max_attempts else ""
         row = {"queue": service.name, "row": str(held.id), "attempt": held.attempt}
         log.error(
-            "child %d (pid %d) died: %s. Row %s of %s spends attempt %d%s%s",
-            child.index + 1, child.pid, cause, held.id, service.name, held.attempt, of, others,
+            "child %d (pid %d) died: %s. Row %s of %s %s%s",
+            child.index + 1, child.pid, cause, held.id, service.name, _fate(service, held, len(blamed) == 1), others,
             extra={"fields": who | row},
         )  # fmt: skip
     if not blamed:
         fields = {"fields": who}
         log.error("child %d (pid %d) died: %s. It ran no row", child.index + 1, child.pid, cause, extra=fields)
+
+
+def _fate(service: Service, held: Held, is_only_one: bool) -> str:
+    most = service.subscription.max_attempts
+    spends = f"spends attempt {held.attempt}" + (f" of {most}" if most else "")
+    if most is None or held.attempt < most:
+        return spends
+    if not is_only_one:  # see `_spend`
+        return "was at its last attempt, and runs again by itself"
+    return f"{spends}. {reports.what_follows(service, Ended(held, Verb.BURY))}".rstrip(".")
 
 
 def _could_not_start(replica: Replica, child: Child, cause: str) -> None:

@@ -68,7 +68,7 @@ def test_a_row_that_kills_its_child_is_counted_and_dead_lettered_and_its_neighbo
     for do in CAUSES:
         rows += [(do, {}), (do, {"do": do}), (do, {}), (do, {})]
     site.add_keyed(rows)
-    site.work_off("-p", "2", max_attempts=3)
+    replica = site.work_off("-p", "2", max_attempts=3)
     dead = site.dead()
     poison = dict(zip(range(2, 17, 4), CAUSES.values(), strict=True))
     assert set(dead) == set(poison)
@@ -76,6 +76,7 @@ def test_a_row_that_kills_its_child_is_counted_and_dead_lettered_and_its_neighbo
         assert attempts_of(site, row) == [1, 2, 3]
         assert dead[row][0] == 3
         assert cause in dead[row][1]
+        assert f"Row {row} of queue spends attempt 3 of 3. Moved to q_dead" in replica.stderr
     assert {tuple(attempts_of(site, row)) for row in set(range(1, 17)) - set(poison)} == {(1,)}
     for do, first in zip(CAUSES, range(1, 17, 4), strict=True):
         assert site.witness.order(do) == [first, first + 1, first + 1, first + 1, first + 2, first + 3]
@@ -204,6 +205,7 @@ class TestSideBySide:
         eventually(lambda: site.count() == 0)
         assert set(site.dead()) == {1}
         assert {event.row for event in site.witness.events() if event.what == END} == {2, 3, 4}
+        assert "Row 2 of queue was at its last attempt, and runs again by itself" in replica.stderr
         replica.stop()
 
     def test_one_that_ends_well_alone_gets_its_attempt_back(self, site: Site) -> None:
