@@ -24,6 +24,7 @@ class Catalogue:
     place: str  # "in database app"
     names: Callable[[], list[str]]
     time_kinds: tuple[str, ...] = TIMES
+    time_types: tuple[str, ...] = ()  # what these are called there, where not as here
     typed: bool = True  # False where a column's type binds no value (SQLite): only what is plainly wrong is refused
 
 
@@ -96,7 +97,7 @@ def _kinds(catalogue: Catalogue, subscription: Subscription, table: Table) -> li
     for role in ("retry_after", "processed_at", "locked_until"):
         column = columns.get(role)
         if column is not None and not _fits(catalogue, column, catalogue.time_kinds):
-            wanted = " or ".join(catalogue.time_kinds)
+            wanted = " or ".join(catalogue.time_types or catalogue.time_kinds)
             found.append(f"column {column.name} (role {role}) is {column.type}; it must be {wanted}.")
     attempt, error, key = columns.get("attempt"), columns.get("last_error"), columns.get("partition_key")
     if attempt is not None and not _fits(catalogue, attempt, COUNTED):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psycopg
+import pymysql
 import pytest
 
 from shardrun.db.connect import database
@@ -22,7 +23,7 @@ def test_a_lent_block_commits_or_rolls_back(place: Place) -> None:
     with place.database.transaction(lent):
         lent.cursor().execute("insert into q (priority) values (1)")
     with pytest.raises(ZeroDivisionError), place.database.transaction(lent):
-        print(lent.cursor().execute("insert into q (priority) values (2)").rowcount / 0)
+        print(lent.execute("insert into q (priority) values (2)").rowcount / 0)
     assert place.run("select priority from q") == [(1,)]
     assert place.database.is_usable(lent)
 
@@ -32,9 +33,12 @@ def test_what_a_handler_set_on_a_lent_connection_is_put_back(place: Place) -> No
     place.create_usual()
     lent = place.child()
     lent.execute("insert into q (priority) values (1)")
-    lent.row_factory = (
-        psycopg.rows.dict_row if place.dialect == "postgres" else (lambda cursor, row: dict(enumerate(row)))
-    )
+    if place.dialect == "mariadb":
+        lent.cursorclass = pymysql.cursors.DictCursor
+    else:
+        lent.row_factory = (
+            psycopg.rows.dict_row if place.dialect == "postgres" else (lambda cursor, row: dict(enumerate(row)))
+        )
     assert place.database.reset(lent)
     if place.dialect == "postgres":
         lent.autocommit = True
@@ -129,7 +133,7 @@ def test_a_childs_connection_notices_on_the_server_that_the_child_is_gone(open_p
 def test_describe_and_limit(place: Place) -> None:
     """F3: the database is named without a secret, and says how many connections it takes."""
     name = place.database.describe()
-    assert name.startswith("PostgreSQL 1" if place.dialect == "postgres" else "SQLite 3.")
+    assert name.startswith({"postgres": "PostgreSQL 1", "sqlite": "SQLite 3.", "mariadb": "MariaDB 1"}[place.dialect])
     assert "never-shown" not in name
     limit = place.database.connection_limit(place.own)
     assert limit is None if place.dialect == "sqlite" else limit is not None and limit[0] > limit[1] > 0
@@ -148,10 +152,9 @@ def test_a_file_that_another_writes_to_is_a_conflict_and_not_an_error(tmp_path: 
     place.close()
 
 
-def test_a_lent_sqlite_connection_takes_the_write_lock_at_its_first_write(place: Place, tmp_path: Path) -> None:
+def test_a_lent_sqlite_connection_takes_the_write_lock_at_its_first_write(open_place: Opener) -> None:
     """C5: BEGIN IMMEDIATE; a block that only reads, or computes first, keeps no one waiting."""
-    if place.dialect == "postgres":
-        return
+    place = open_place("sqlite")
     place.create_usual()
     lent = place.child()
     with place.database.transaction(lent):

@@ -43,12 +43,16 @@ def test_generated_columns_and_identities_are_no_obstacle(place: Place) -> None:
     place.fill(1, priority=4)
     holder = Holder(place, usual(), dead_letter="q_dead")
     assert holder.one(Verb.BURY, holder.claim()[0])
-    assert place.run("select id, priority, double from q_dead") == [(1, 4, 8)]
+    assert place.run('select id, priority, "double" from q_dead') == [(1, 4, 8)]
 
 
 def test_a_lease_column_that_must_be_filled_gets_the_aged_token(place: Place) -> None:
     """E3: a NOT NULL lease column in the dead table is no obstacle either."""
-    kind = {"postgres": "timestamptz not null default '-infinity'", "sqlite": "timestamp not null default ''"}
+    kind = {
+        "postgres": "timestamptz not null default '-infinity'",
+        "sqlite": "timestamp not null default ''",
+        "mariadb": "datetime(6) not null default '1000-01-01'",
+    }
     place.create_usual(without=["locked_until"], locked_until=kind[place.dialect])
     place.fill(1)
     holder = Holder(place, usual(), dead_letter="q_dead")

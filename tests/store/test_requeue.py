@@ -31,6 +31,13 @@ def bury(place: Place, table: str = "q_dead", **values: Any) -> None:
     place.run(f"insert into {table} ({names}) values ({', '.join('?' * len(values))})", *values.values())
 
 
+def key_of(place: Place, key: str) -> Any:
+    """Give a key in the spelling in which equal ones are alike."""
+    if place.dialect != "mariadb":
+        return key
+    return place.run("select unhex(sha2(weight_string(cast(? as char) as char(255)), 256))", key)[0][0]
+
+
 def test_a_row_goes_back_with_its_id_and_its_columns_due_and_free(place: Place) -> None:
     """E3: attempt 0, due at once; `last_error` tells why it had died until it ends anew."""
     place.create_usual(extra="text")
@@ -38,7 +45,7 @@ def test_a_row_goes_back_with_its_id_and_its_columns_due_and_free(place: Place) 
     place.run(f"update q_dead set retry_after = {place.seconds(3600)}")
     letters = opened(place)
     assert letters.choose(place.own, None, None, 10) == [7]
-    assert letters.requeue(place.own, [7], None) == [(7, "k")]
+    assert letters.requeue(place.own, [7], None) == [(7, key_of(place, "k"))]
     assert place.run("select * from q_dead") == []
     columns = "id, partition_key, priority, retry_after, attempt, last_error, extra"
     assert place.run(f"select {columns} from q") == [(7, "k", 3, None, 0, "no", "kept")]
@@ -61,7 +68,7 @@ def test_a_row_whose_id_is_in_the_queue_again_is_left(place: Place) -> None:
 
 def test_tokens_grow_over_a_burial_and_back(place: Place) -> None:
     """R1: who held the row before it died cannot match it afterwards, in columns of whole seconds, too."""
-    whole = {"postgres": "timestamptz(0)", "sqlite": "time"}
+    whole = {"postgres": "timestamptz(0)", "sqlite": "time", "mariadb": "datetime"}
     place.create_usual(without=["locked_until"], locked_until=whole[place.dialect])
     place.fill(1)
     queue = usual()
@@ -83,6 +90,7 @@ def test_columns_that_must_be_filled_are(place: Place) -> None:
     time = {
         "postgres": "timestamptz not null default now()",
         "sqlite": "timestamp not null default '2026-01-01 00:00:00'",
+        "mariadb": "datetime(6) not null default '2026-01-01 00:00:00'",
     }
     place.create_usual(
         without=["retry_after", "locked_until"],
@@ -96,7 +104,7 @@ def test_columns_that_must_be_filled_are(place: Place) -> None:
     queue = usual()
     holder = Holder(place, queue, dead_letter="q_dead")
     assert letters_of(place, queue.subscriptions[0]).requeue(place.own, [7], None) == [(7, None)]
-    assert place.run("select id, double from q") == [(7, 8)]
+    assert place.run('select id, "double" from q') == [(7, 8)]
     assert holder.ids() == [7]
 
 
@@ -114,7 +122,7 @@ def test_a_row_goes_back_to_its_group_and_a_held_one_stays(place: Place) -> None
     assert letters.stuck(place.own, [1, 2, 3]) == {held}
     moved = letters.requeue(place.own, [1, 2, 3], None)
     assert sorted(one.id for one in moved) == sorted({1, 2, 3} - {held})
-    assert {one.key for one in moved} == {"k"}
+    assert {one.key for one in moved} == {key_of(place, "k")}
     assert dict(place.run("select id, locked_until from q")) == before
     assert letters.purge(place.own, [held], None) == []
     assert sorted(live.ids()) == sorted({1, 2, 3} - {held})
@@ -147,7 +155,7 @@ def test_errors_are_filtered_by_what_they_contain_letter_by_letter(place: Place)
 
 def test_dead_letters_are_grouped_by_the_first_line_of_their_error(place: Place) -> None:
     """E3: the most frequent first, with the first and the last due time and one of the ids."""
-    place.create_usual()
+    place.create_usual(without=["last_error"], last_error="longtext" if place.dialect == "mariadb" else "text")
     when = {1: "2026-01-02 03:04:05", 2: "2026-01-01 00:00:00", 5: "2026-03-01 00:00:00"}
     for number, error in {1: "A: x\ntrace", 2: "A: x\nother", 3: "B: " + "y" * 300, 4: None, 5: "A: x"}.items():
         bury(place, id=number, last_error=error)
@@ -164,7 +172,7 @@ def test_dead_letters_are_grouped_by_the_first_line_of_their_error(place: Place)
 def test_any_kind_of_id_is_read_as_people_write_it(place: Place) -> None:
     """A1: numbers, uuids and text; what cannot be an id is refused."""
     columns = dict.fromkeys(("locked_until", "retry_after"), "time")
-    for number, kind in enumerate(("bigint", "text", *(["uuid"] if place.dialect == "postgres" else []))):
+    for number, kind in enumerate(("bigint", "text", *(["uuid"] if place.dialect != "sqlite" else []))):
         for table in (f"t{number}", f"t{number}_dead"):
             place.create(table, id=f"{kind} primary key", **columns)
         queue = usual(["payload", "partition_key", "priority", "attempt", "last_error"], table=f"t{number}")

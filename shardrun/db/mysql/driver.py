@@ -293,7 +293,7 @@ def prepare(connection: Connection, text: str) -> None:
 def as_prepared(text: str) -> str:
     """Write the driver's placeholders as the server's; a list (`in %(ids)s`) as one of one value."""
     text = re.sub(r"\bin %\(\w+\)s", "in (?)", text)
-    return re.sub(r"%\(\w+\)s|%s", "?", text).replace("%%", "%")
+    return re.sub(r"%%|%\(\w+\)s|%s", lambda found: "%" if found[0] == "%%" else "?", text)
 
 
 @contextmanager

@@ -249,7 +249,9 @@ class Mysql:
         self, connection: Connection, subscription: Subscription
     ) -> tuple[list[ShardrunError], Table | None, Table | None]:
         there = check.Catalogue(
-            place=f"in database {self._account.database}", names=lambda: catalogue.names(connection)
+            place=f"in database {self._account.database}",
+            names=lambda: catalogue.names(connection),
+            time_types=("datetime", "timestamp"),
         )
         table = catalogue.read(connection, split_name(subscription.queue.table))
         name = subscription.dead_letter
