@@ -47,6 +47,7 @@ class Opened:
     declared: Declared
     database: Database
     stores: list[Store]
+    prepared: list[int]  # statements of each store
     budget: Budget
     warnings: list[str]
     server: tuple[int, int] | None  # the server's own limit of connections, and how many are in use
@@ -59,6 +60,7 @@ def open_all(settings: Settings, declared: Declared) -> Opened:
         problems.append(NotInThisVersion("--listen-notify", "waking by NOTIFY"))
     target: Database | None = None
     stores: list[Store] = []
+    prepared: list[int] = []
     warnings = handler.warnings(declared.subscriptions)
     server = None
     try:
@@ -68,7 +70,7 @@ def open_all(settings: Settings, declared: Declared) -> Opened:
         problems.append(error)
     else:
         try:
-            stores = _open_stores(target, connection, declared.subscriptions, problems, warnings)
+            stores = _open_stores(target, connection, declared.subscriptions, prepared, problems, warnings)
             server = target.connection_limit(connection)
         finally:
             target.close(connection)
@@ -76,13 +78,14 @@ def open_all(settings: Settings, declared: Declared) -> Opened:
     problems += [problem for problem in _budget_problems(settings, parts, target) if problem]
     if problems or target is None:
         raise problems[0] if len(problems) == 1 else Problems(problems)
-    return Opened(settings, declared, target, stores, parts, warnings, server)
+    return Opened(settings, declared, target, stores, prepared, parts, warnings, server)
 
 
 def _open_stores(
     target: Database,
     connection: Connection,
     subscriptions: list[Subscription],
+    prepared: list[int],
     problems: list[ShardrunError],
     warnings: list[str],
 ) -> list[Store]:
@@ -91,7 +94,7 @@ def _open_stores(
     for subscription in subscriptions:
         try:
             store = target.store(connection, subscription)
-            store.prepare(connection)
+            statements = store.prepare(connection)
             plan(subscription, store.payload_kind)
         except Problems as several:
             problems += several.problems
@@ -99,6 +102,7 @@ def _open_stores(
             problems.append(problem)
         else:
             stores.append(store)
+            prepared.append(statements)
             resolved.append((subscription, store.layout.table.parts))
             warnings += target.warnings(connection, subscription)
     problems += handler.same_rows(resolved)

@@ -95,14 +95,12 @@ def checked(opened: Opened) -> list[tuple[str, str]]:
     subscriptions, limit = opened.declared.subscriptions, opened.settings.connection_limit
     queues = counted(len({id(each.queue) for each in subscriptions}), "queue")
     lines = [("ok", f"{', '.join(opened.settings.handlers)}: {queues}, {counted(len(subscriptions), 'handler')}")]
-    for each in subscriptions:
+    for each, statements in zip(subscriptions, opened.prepared, strict=True):
         group = f" group {each.group}" if each.group else ""
         columns = counted(len(each.queue.roles), "column")
+        prepared = f"{counted(statements, 'statement')} prepared"
         lines.append(
-            (
-                "ok",
-                f"{each.queue.name}: {each.queue.table}{group}, {columns}, lease {each.lease:g} s, statements prepared",
-            )
+            ("ok", f"{each.queue.name}: {each.queue.table}{group}, {columns}, lease {each.lease:g} s, {prepared}")
         )
     lines += [("warn", warning) for warning in opened.warnings]
     of = f"limit {limit}" if limit else "no limit"

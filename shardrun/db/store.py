@@ -104,8 +104,8 @@ class Store(Protocol):
     def payload_kind(self) -> str | None:
         """Say what `Claimed.body` is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
 
-    def prepare(self, connection: Connection) -> None:
-        """Have the server prepare every statement that will be run; raises `DeclarationProblem`."""
+    def prepare(self, connection: Connection) -> int:
+        """Have the server prepare every statement that will be run, and count them; raises `DeclarationProblem`."""
 
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows for this replica, in claim order, except those whose lane key is in `full_keys`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from typing import Any
 
@@ -60,13 +61,16 @@ def test_ddl_apply_creates_what_is_missing_and_says_so(terminal: Terminal) -> No
 
 def test_check_says_what_it_found_fit(ready: Terminal) -> None:
     """A5, text 2.5: on stdout, with what it would open."""
-    assert ready.run("check", "handlers.py", "-p", "2", "--connection-limit", "12") == (
-        0,
+    said = ready.run("check", "handlers.py", "-p", "2", "--connection-limit", "12")
+    assert (said.code, said.err) == (0, "")
+    statements = re.search(r", (\d+) statements prepared\n", said.out)
+    assert statements
+    assert int(statements[1]) > 10
+    assert said.out == (
         "ok    handlers.py: 1 queue, 1 handler\n"
-        "ok    invoices: invoices, 10 columns, lease 30 s, statements prepared\n"
+        f"ok    invoices: invoices, 10 columns, lease 30 s, {statements[1]} statements prepared\n"
         "ok    connections: at most 3 a replica, limit 12\n"
-        "nothing that stops a start\n",
-        "",
+        "nothing that stops a start\n"
     )
 
 

@@ -106,8 +106,8 @@ class FaultyStore:
     def payload_kind(self) -> str | None:
         return self._store.payload_kind
 
-    def prepare(self, connection: Connection) -> None:
-        self._store.prepare(connection)
+    def prepare(self, connection: Connection) -> int:
+        return self._store.prepare(connection)
 
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         return self._call("claim", (limit, list(full_keys)), lambda: self._store.claim(connection, limit, full_keys))

@@ -93,13 +93,15 @@ class MysqlStore:
         every += [self._look, self._backlog, self._waiting, self._fetch.statement if self._fetch else None]
         return [one for one in every if one is not None]
 
-    def prepare(self, connection: Connection) -> None:
+    def prepare(self, connection: Connection) -> int:
         """Have the server prepare every statement, without running it: names, types and permissions are checked."""
+        statements = list(self.statements())
         try:
-            for statement in self.statements():
+            for statement in statements:
                 driver.prepare(connection, statement.text)
         except StatementFailed as problem:
             raise DeclarationProblem(f"{self._where}: {problem}") from problem
+        return len(statements)
 
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows, in claim order, except those whose lane key is in `full_keys`."""

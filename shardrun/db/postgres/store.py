@@ -93,14 +93,16 @@ class PostgresStore:
             one for one in [*every, *self._alone.values(), self._look, self._backlog, self._waiting] if one is not None
         ]
 
-    def prepare(self, connection: Connection) -> None:
+    def prepare(self, connection: Connection) -> int:
         """Run every statement on no row, in a transaction that is rolled back: names, types and permissions are checked."""
+        statements = list(self.statements())
         try:
             with driver.naming_errors(connection), connection.transaction(force_rollback=True):
-                for statement in self.statements():
+                for statement in statements:
                     connection.execute(statement.text, self._values(NOTHING), prepare=True)
         except StatementFailed as problem:
             raise DeclarationProblem(f"{self._where}: {problem}") from problem
+        return len(statements)
 
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows, in claim order, except those whose lane key is in `full_keys`."""

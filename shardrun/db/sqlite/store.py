@@ -75,7 +75,7 @@ class SqliteStore:
         """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
         return payload_kind(self.layout)
 
-    def prepare(self, connection: sqlite3.Connection) -> None:
+    def prepare(self, connection: sqlite3.Connection) -> int:
         """Have SQLite compile every statement, without running it: names and types of statement are checked."""
         sized = [self._claim, self._extend, self._still_held, *self._shared.values(), self._look, self._awaited]
         statements = [one.shortest for one in [*sized, *([self._others] if self._others else [])]]
@@ -98,6 +98,7 @@ class SqliteStore:
                     connection.execute(f"explain {statement.text}", values).fetchall()
         except StatementFailed as problem:
             raise DeclarationProblem(f"{self._where}: {problem}") from problem
+        return len(statements)
 
     def claim(self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows, in claim order, except those whose lane key is in `full_keys`."""
