@@ -23,6 +23,7 @@ from shardrun.coordinator.threads import DatabaseThreads
 from shardrun.coordinator.waiting import Events
 from shardrun.db.connect import database
 from shardrun.db.store import Connection, Database, Store
+from shardrun.db.taking import described
 from shardrun.errors import (
     NotInThisVersion,
     Problems,
@@ -30,6 +31,7 @@ from shardrun.errors import (
     StatementFailed,
     UsageProblem,
 )
+from shardrun.policy import transactions
 from shardrun.policy.budget import Budget, budget, pool_problem
 from shardrun.policy.leases import LeaseBook
 from shardrun.policy.pacing import Pacing
@@ -76,6 +78,9 @@ def open_all(settings: Settings, declared: Declared) -> Opened:
             target.close(connection)
     parts = budget_of(settings, target)
     problems += [problem for problem in _budget_problems(settings, parts, target) if problem]
+    if target is not None:
+        lanes = lanes_of(settings, declared)
+        problems += transactions.problems(declared.subscriptions, lanes, settings.child_pool_size, target.one_writer)
     if problems or target is None:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     return Opened(settings, declared, target, stores, prepared, parts, warnings, server)
@@ -211,7 +216,8 @@ def _calm_collector() -> Iterator[None]:
 def _services(opened: Opened) -> list[Service]:
     settings = opened.settings
     services = []
-    pairs = zip(opened.declared.subscriptions, opened.declared.labels, opened.stores, strict=True)
+    subscriptions = transactions.with_timeouts(opened.declared.subscriptions, opened.database.one_writer)
+    pairs = zip(subscriptions, opened.declared.labels, opened.stores, strict=True)
     for subscription, label, store in pairs:
         in_turn = opened.database.one_writer or subscription.queue.partition_key is not None
         poll = settings.poll_interval if subscription.poll_interval is None else subscription.poll_interval
@@ -228,18 +234,24 @@ def _services(opened: Opened) -> list[Service]:
     return services
 
 
-def _spec(opened: Opened, part: str) -> Spec:
-    settings, declared = opened.settings, opened.declared
+def lanes_of(settings: Settings, declared: Declared) -> list[list[int]]:
+    """Spread the lanes of all subscriptions over the children: the subscription of each lane, for each child."""
     lanes: list[list[int]] = [[] for _ in range(settings.processes)]
     place = 0
     for number, subscription in enumerate(declared.subscriptions):
         for _ in range(subscription.lanes(settings.processes)):
             lanes[place % settings.processes].append(number)
             place += 1
+    return lanes
+
+
+def _spec(opened: Opened, part: str) -> Spec:
+    settings, declared = opened.settings, opened.declared
+    pairs = zip(declared.subscriptions, opened.stores, strict=True)
     return Spec(
         modules=declared.sources,
         subscriptions=declared.labels,
-        lanes=lanes,
+        lanes=lanes_of(settings, declared),
         payload_kinds=[store.payload_kind for store in opened.stores],
         dsn=opened.database.dsn,
         pool=settings.child_pool_size,
@@ -248,6 +260,7 @@ def _spec(opened: Opened, part: str) -> Spec:
         path=list(sys.path),
         cwd=os.getcwd(),
         environment=dict(os.environ),
+        layouts=[described(store.layout) if each.transactional else None for each, store in pairs],
     )
 
 

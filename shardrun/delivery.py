@@ -33,6 +33,9 @@ class Delivery:
     handler: str = ""
     lend: Callable[[], AbstractContextManager[Any]] = field(default=_no_connection, repr=False)
     is_draining: Callable[[], bool] = field(default=_never, repr=False)
+    transaction: Any = field(default=None, repr=False)
+    endings: list[Callable[[bool], None]] = field(default_factory=list, repr=False, compare=False)
+    """Called before the transaction is settled, with whether it is to be kept; one that raises fails the attempt."""
 
     @property
     def draining(self) -> bool:
@@ -48,7 +51,12 @@ class Delivery:
 
     @property
     def tx(self) -> Any:
-        """Refuse: this is the delivery's own transaction, which a plain delivery does not have."""
+        """Give the driver's connection inside the delivery's transaction, which commits with the row's settlement.
+
+        It must not be committed, rolled back or closed. A plain delivery has none: `RuntimeError`.
+        """
+        if self.transaction is not None:
+            return self.transaction
         raise RuntimeError(
             f"delivery.tx exists only under @{self.queue or 'queue'}.handler(transactional=True); use delivery.connection()."
         )

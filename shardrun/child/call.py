@@ -32,6 +32,8 @@ boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOC
 class Call:
     """A subscription's handler, ready to be called; makes a Delivery only for handlers that take one."""
 
+    is_transactional = False
+
     def __init__(self, subscription: Subscription, plan: Plan, lend: Lend, draining: Callable[[], bool]) -> None:
         self._function = plan.function
         self._decode = plan.decode
@@ -85,10 +87,11 @@ class Call:
         except BaseException as error:  # A BadAnswer, or an object that cannot even be looked at.
             return endings.of_last_resort(failure or error, attempt, self._rule)
 
-    def _delivery(self, row: Frame) -> Delivery:
-        _, _, row_id, attempt, _, key, group, headers, _ = row
+    def _delivery(self, row: Frame, transaction: Any = None) -> Delivery:
+        _, _, row_id, attempt, _, key, group, headers = row[:8]
         lend = partial(self._lend, self._name, self._queue, row_id)
-        return Delivery(row_id, key, attempt, _decoded(headers), group, self._queue, self._name, lend, self._draining)
+        about = (row_id, key, attempt, _decoded(headers), group, self._queue, self._name)
+        return Delivery(*about, lend, self._draining, transaction)
 
 
 def _decoded(headers: Any) -> Any:

@@ -72,7 +72,8 @@ class Lane:
             return None
         self._words[self._running] = row[0]
         now = boot_time()
-        late = now > row[4] and now * NANOSECONDS > self._coordinator[EXTENDED]
+        is_extended = now * NANOSECONDS <= self._coordinator[EXTENDED] and not self.call.is_transactional
+        late = now > row[4] and not is_extended
         if not (late or self._refusing or self._coordinator[STOP]):
             return now
         self._refusing = True

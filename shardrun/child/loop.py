@@ -20,7 +20,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from shardrun import registry, ring
 from shardrun.child import guard, logs, state
@@ -29,6 +29,7 @@ from shardrun.child.endings import error_text
 from shardrun.child.lanes import Feed, Lane, Place, QueueFeed, ThreadFeed, places
 from shardrun.child.pools import PATIENCE, Pool
 from shardrun.child.reports import Reports
+from shardrun.db.taking import layout_of
 from shardrun.errors import ShardrunError, UsageProblem
 from shardrun.handler import plan
 from shardrun.queue import Subscription
@@ -50,6 +51,7 @@ class Spec(TypedDict):
     modules: list[str]  # what registry.load takes
     subscriptions: list[str]  # labels
     payload_kinds: list[str | None]  # of each subscription: "json", "text", "binary"
+    layouts: NotRequired[list[Any]]  # of each subscription that is transactional, as db/taking.py describes it
     lanes: list[int]  # of each lane: its subscription's index
     dsn: str
     pool: int  # connections
@@ -77,7 +79,7 @@ def live(spec: Spec) -> None:
     pool = _pool(spec, reports)
     try:
         os.chdir(spec["cwd"])
-        calls, is_async = _load(spec, pool, lambda: bool(deliveries.words[DRAINING]))
+        calls, is_async = _load(spec, pool, lambda: bool(deliveries.words[DRAINING]), reports)
     except BaseException as problem:  # User code runs while it is imported, and may raise anything.
         reports.send((BROKEN, str(problem) if isinstance(problem, ShardrunError) else error_text(problem)))
         sys.exit(FAILED_TO_LOAD)
@@ -97,7 +99,7 @@ def _pool(spec: Spec, reports: Reports) -> Pool:
     return Pool(spec["dsn"], spec["pool"], spec["part"], announce, reports.wake, patience)
 
 
-def _load(spec: Spec, pool: Pool, draining: Callable[[], bool]) -> tuple[list[Call], list[bool]]:
+def _load(spec: Spec, pool: Pool, draining: Callable[[], bool], reports: Reports) -> tuple[list[Call], list[bool]]:
     declared = registry.load(spec["modules"])
     by_label: dict[str, Subscription] = dict(zip(declared.labels, declared.subscriptions, strict=True))
     if gone := [label for label in spec["subscriptions"] if label not in by_label]:
@@ -107,6 +109,12 @@ def _load(spec: Spec, pool: Pool, draining: Callable[[], bool]) -> tuple[list[Ca
     subscriptions = [by_label[label] for label in spec["subscriptions"]]
     plans = [plan(*pair) for pair in zip(subscriptions, spec["payload_kinds"], strict=True)]
     calls = [Call(*pair, pool.lend, draining) for pair in zip(subscriptions, plans, strict=True)]
+    for index, layout in enumerate(spec.get("layouts", [])):
+        if layout is not None:
+            from shardrun.child.transactional import TransactionalCall  # memory that other children save
+
+            pair = (subscriptions[index], plans[index])
+            calls[index] = TransactionalCall(*pair, pool, draining, layout_of(layout), reports.wake)
     return calls, [plan.is_async for plan in plans]
 
 

@@ -58,10 +58,17 @@ class Pool:
         """Lend a connection for a `with` block, which commits or rolls back; the names are for `PoolTimeout`."""
         return self._block(lambda waited: PoolTimeout(handler, queue, row, waited, self._size))
 
+    def reserve(self, handler: str, queue: str, row: Any, patience: float) -> Reserved:
+        """Lend a connection until it is given back, with nothing open on it; the names are for `PoolTimeout`."""
+        thread = threading.get_ident()
+        patience = max(0.0, min(patience, self._patience))
+        connection = self._take(thread, lambda waited: PoolTimeout(handler, queue, row, waited, self._size), patience)
+        return Reserved(self, thread, connection)
+
     def close(self) -> None:
         """Close the connections that nobody uses."""
         while self._idle:
-            self._server.close(self._idle.pop()[0])
+            self.database.close(self._idle.pop()[0])
 
     @contextmanager
     def _block(self, timeout: Callable[[float], PoolTimeout]) -> Iterator[Connection]:
@@ -72,7 +79,7 @@ class Pool:
         thread = threading.get_ident()
         connection = self._take(thread, timeout)
         try:
-            with inserted.recording(connection) as written, self._server.transaction(connection):
+            with inserted.recording(connection) as written, self.database.transaction(connection):
                 yield connection
             if self._wake is not None:
                 self._wake(written)
@@ -80,23 +87,25 @@ class Pool:
             self._give_back(thread, connection)
 
     @property
-    def _server(self) -> Database:
+    def database(self) -> Database:
+        """Speak the DSN's dialect."""
         if self._database is None:
             from shardrun.db.connect import database  # Drivers take memory that children without connections save.
 
             self._database = database(self._dsn)
         return self._database
 
-    def _take(self, thread: int, timeout: Callable[[float], PoolTimeout]) -> Connection:
-        deadline = time.monotonic() + (0 if _on_event_loop() else self._patience)
+    def _take(self, thread: int, timeout: Callable[[float], PoolTimeout], patience: float | None = None) -> Connection:
+        patience = self._patience if patience is None else patience
+        deadline = time.monotonic() + (0 if _on_event_loop() else patience)
         with self._changed:
             idle = self._wait_for_place(thread, deadline, timeout)
         try:
             if idle is not None:
                 connection, since = idle
-                if time.monotonic() - since < FRESH or self._server.is_usable(connection):
+                if time.monotonic() - since < FRESH or self.database.is_usable(connection):
                     return connection
-                self._server.close(connection)
+                self.database.close(connection)
             return self._open(deadline)
         except BaseException:
             self._free(thread, None)
@@ -120,7 +129,7 @@ class Pool:
         pause = FIRST_PAUSE
         while True:
             try:
-                connection = self._server.connect_child(self._part)
+                connection = self.database.connect_child(self._part)
                 break
             except DatabaseUnreachable:
                 if time.monotonic() + pause > deadline:
@@ -128,19 +137,19 @@ class Pool:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
         try:
-            session = self._server.session(connection)
+            session = self.database.session(connection)
         except BaseException:
-            self._server.close(connection)
+            self.database.close(connection)
             raise
         if session is not None:
             self._announce(session)
         return connection
 
     def _give_back(self, thread: int, connection: Connection) -> None:
-        if self._server.reset(connection):
+        if self.database.reset(connection):
             self._free(thread, connection)
         else:
-            self._server.close(connection)
+            self.database.close(connection)
             self._free(thread, None)
 
     def _free(self, thread: int, connection: Connection | None) -> None:
@@ -149,6 +158,29 @@ class Pool:
             if connection is not None:
                 self._idle.append((connection, time.monotonic()))
             self._changed.notify()
+
+
+class Reserved:
+    """A place in a pool, and the connection in it."""
+
+    def __init__(self, pool: Pool, thread: int, connection: Connection) -> None:
+        self._pool, self._thread = pool, thread
+        self.connection: Connection | None = connection
+
+    def renew(self) -> Connection:
+        """Close the connection and open another in its place; raises `DatabaseUnreachable`, and may be asked again."""
+        if self.connection is not None:
+            self._pool.database.close(self.connection)
+            self.connection = None
+        self.connection = self._pool._open(time.monotonic())
+        return self.connection
+
+    def give_back(self) -> None:
+        """Let others have the place."""
+        if self.connection is None:
+            self._pool._free(self._thread, None)
+        else:
+            self._pool._give_back(self._thread, self.connection)
 
 
 def _on_event_loop() -> bool:

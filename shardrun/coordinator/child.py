@@ -14,7 +14,7 @@ from typing import Any
 from shardrun.coordinator import clock
 from shardrun.coordinator.service import Lane
 from shardrun.coordinator.waiting import Events
-from shardrun.policy.leases import Held
+from shardrun.policy.leases import Held, Stage
 from shardrun.policy.timeouts import Runs
 from shardrun.ring import Ring, create, words
 from shardrun.ring.wire import Frames, pack
@@ -51,6 +51,7 @@ class Spec:
     path: list[str]
     cwd: str
     environment: dict[str, str]
+    layouts: list[Any] = field(default_factory=list)  # of transactional subscriptions, None for others
 
 
 @dataclass(slots=True, eq=False)
@@ -150,7 +151,8 @@ class Child:
         """Tell the child until when every row that it was handed is surely held, after leases were extended (R14)."""
         if self.state is State.DEAD:
             return
-        until = min((held.deadline for held in self.handed.values()), default=0.0)
+        extended = (held.deadline for held in self.handed.values() if held.stage is not Stage.TAKEN)
+        until = min(extended, default=0.0)
         self.deliveries.words[words.EXTENDED] = int(until * 1e9) if until > 0 else 0
 
     def ask_to_close(self) -> None:
@@ -181,6 +183,7 @@ def spawn(index: int, spec: Spec, part: str, events: Events) -> Child:
         "subscriptions": spec.subscriptions,
         "lanes": lanes,
         "payload_kinds": spec.payload_kinds,
+        "layouts": spec.layouts,
         "dsn": spec.dsn,
         "pool": spec.pool,
         "part": part,

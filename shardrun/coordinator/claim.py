@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardrun.coordinator import clock, route, settle
+from shardrun.coordinator import clock, one_writer, route, settle
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Ended, Lane, Service
 from shardrun.db.store import Claimed, Connection, Verb
@@ -15,7 +15,7 @@ AGAIN = 0.05
 
 def claim(replica: Replica) -> None:
     """Start the claims that are wanted now."""
-    if replica.life is not Life.SERVING or replica.outage:
+    if replica.life is not Life.SERVING or replica.outage or one_writer.is_taken(replica):
         return
     now = clock.now()
     wanting = [service for service in replica.services if not (service.releasing or service.in_doubt)]

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from shardrun.coordinator import route, settle
+from shardrun.coordinator import route, settle, transactions
 from shardrun.coordinator.child import Child, State
 from shardrun.coordinator.replica import Replica, log
 from shardrun.coordinator.service import Ended, Service
 from shardrun.coordinator.wake import wake
 from shardrun.db.store import Verb
 from shardrun.policy import endings
-from shardrun.policy.leases import Held
+from shardrun.policy.leases import Held, Stage
 from shardrun.policy.pacing import smoothed
 from shardrun.ring import words
 from shardrun.ring.wire import Report, pack
@@ -41,13 +41,18 @@ def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
             lane.refused = True
             unstarted(service, held)
             continue
+        if code in (words.MISSED, words.LOST):
+            (transactions.missed if code == words.MISSED else transactions.lost)(service, held, frame[4])
+            continue
         child.finished += 1
         service.timed_rows += 1
         service.timed_micros += frame[2]
-        if code == words.ACK:
-            settle.acknowledge(service, held)
+        if code != words.ACK:
+            _take_outcome(replica, service, held, Report(*frame))
+        elif held.stage is Stage.TAKEN:
+            transactions.end(replica, service, Ended(held, Verb.ACK))
         else:
-            _take_outcome(service, held, Report(*frame))
+            settle.acknowledge(service, held)
     for lane in child.lanes:
         if lane.refused and not lane.handed:
             lane.refused = False
@@ -73,19 +78,20 @@ def unstarted(service: Service, held: Held) -> None:
         service.counts.lost += 1
 
 
-def _take_outcome(service: Service, held: Held, report: Report) -> None:
-    gets_back = held.charged and report.code not in (words.FAILED, words.UNDECODABLE)
-    if gets_back:
-        held.attempt -= 1  # it was not this row that its child died of: it gets the attempt back (R7)
-        held.charged = False
-    decided = endings.settled(service.subscription, held.attempt, report.code, report.seconds, report.reason)
+def _take_outcome(replica: Replica, service: Service, held: Held, report: Report) -> None:
+    decided, held.attempt = endings.with_charge(
+        service.subscription, held.attempt, held.charged, report.code, report.seconds, report.reason
+    )
+    held.charged = held.charged and report.code in (words.FAILED, words.UNDECODABLE)
     ended = Ended(held, *decided)
-    if gets_back and ended.verb is Verb.RETRY:  # which writes no count; a snooze writes one less than the row's
-        held.attempt += 1
-        ended = ended._replace(verb=Verb.SNOOZE)
+    if report.verb is not None:  # as its child has settled it
+        ended = Ended(held, Verb(report.verb), report.delay, report.reason)
     if report.trace or report.code in (words.FAILED, words.UNDECODABLE):
         _log_failure(service, held, report, ended)
-    settle.end(service, ended)
+    if report.verb is None:
+        settle.end(service, ended)
+    else:
+        transactions.end(replica, service, ended)
 
 
 def _log_failure(service: Service, held: Held, report: Report, ended: Ended) -> None:

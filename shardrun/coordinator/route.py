@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from shardrun.coordinator import clock, settle
+from shardrun.coordinator import clock, one_writer, settle
 from shardrun.coordinator.child import Child, State
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Ended, Lane, Service, place
 from shardrun.policy import endings
-from shardrun.policy.leases import Held, Stage
+from shardrun.policy.leases import Held, Hold, Stage
 from shardrun.policy.routing import lane_of
 from shardrun.ring.wire import CannotCross, Frame, pack, pack_all
 
@@ -51,7 +51,7 @@ def route(replica: Replica) -> None:
     now = clock.now()
     cleared = _cleared(replica)
     for service in replica.services:
-        most = 1 + service.ahead
+        most = 1 if service.subscription.transactional else 1 + service.ahead
         for lane in service.lanes:
             if lane.waiting and _has_room(lane, most) and cleared.get(lane.child, lane) is lane:
                 _feed(replica, lane, most, frames[lane.child], now)
@@ -71,7 +71,7 @@ def _cleared(replica: Replica) -> Cleared:
 def _feed(replica: Replica, lane: Lane, most: int, frames: list[Frame], now: float) -> None:
     """Hand a lane the rows that wait for it alone, in order."""
     waiting = lane.waiting
-    while waiting and lane.handed < most and _may_start(lane.child, waiting[0], now):
+    while waiting and lane.handed < most and _may_start(replica, lane, waiting[0], now):
         _hand(replica, lane, waiting.popleft(), frames)
 
 
@@ -87,7 +87,7 @@ def _spread(replica: Replica, service: Service, most: int, frames: Frames, now: 
         for lane in lanes:
             if lane.handed > level or not waiting:
                 break
-            if _may_start(lane.child, waiting[0], now):
+            if _may_start(replica, lane, waiting[0], now):
                 _hand(replica, lane, waiting.popleft(), frames[lane.child])
                 handed += 1
         if not handed:
@@ -99,19 +99,32 @@ def _has_room(lane: Lane, most: int) -> bool:
     return lane.handed < most and child.state is State.READY and child.alone is None and not lane.refused
 
 
-def _may_start(child: Child, held: Held, now: float) -> bool:
+def _may_start(replica: Replica, lane: Lane, held: Held, now: float) -> bool:
     if held.stage is not Stage.WAITING or held.deadline < now:
         return False
+    if lane.service.subscription.transactional and not _may_take(replica, held):
+        return False
+    child = lane.child
     return child.alone is None and not (held.alone and child.handed)
+
+
+def _may_take(replica: Replica, held: Held) -> bool:
+    """Tell whether a child could take a row in a transaction: its token is known, and nothing else keeps it from writing."""
+    return held.hold is Hold.SURE and replica.outage is None and one_writer.may_begin(replica)
 
 
 def _hand(replica: Replica, lane: Lane, held: Held, frames: list[Frame]) -> None:
     child = lane.child
     id, _, _, _, key, _, group, headers, body = held.row
     replica.next_no = no = replica.next_no + 1
-    frames.append((no, lane.local, id, held.attempt, held.deadline, key, group, headers, body))
+    frame: Frame = (no, lane.local, id, held.attempt, held.deadline, key, group, headers, body)
     held.lane = lane
-    held.stage = Stage.RUNNING
+    if lane.service.subscription.transactional:
+        frame += (held.token, held.charged)
+        lane.service.book.hand_over(held)
+    else:
+        held.stage = Stage.RUNNING
+    frames.append(frame)
     lane.handed += 1
     child.handed[no] = held
     if held.alone:

@@ -221,16 +221,17 @@ def _settled(replica: Replica, service: Service, batch: Batch, answer: _Answer) 
         elif ended.held.id in answer.refused:
             _refused(replica, service, ended, answer.refused[ended.held.id])
         else:
-            _took_effect(replica, service, ended, batch)
+            took_effect(replica, service, ended, batch.was_adopted(ended.held))
 
 
-def _took_effect(replica: Replica, service: Service, ended: Ended, batch: Batch) -> None:
+def took_effect(replica: Replica, service: Service, ended: Ended, adopted: bool) -> None:
+    """Count a settlement that was written; `adopted` says that the row was claimed again before its answer came."""
     held, counts = ended.held, service.counts
     if ended.verb is Verb.RECOUNT:
         held.attempt += 1
         service.book.put_back(held)  # it stands at the head of its line again
         return
-    if batch.was_adopted(held):
+    if adopted:
         _release_again(service, ended)
     else:
         service.book.forget(held)

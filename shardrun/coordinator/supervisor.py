@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from shardrun.coordinator import clock, reports, route, settle, timeouts
+from shardrun.coordinator import clock, reports, route, settle, timeouts, transactions
 from shardrun.coordinator.child import Child, State, spawn
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Ended, Lane, Service
@@ -147,6 +147,8 @@ def _log_death(child: Child, cause: str, blamed: list[Held]) -> None:
 def _fate(service: Service, held: Held, is_only_one: bool) -> str:
     most = service.subscription.max_attempts
     spends = f"spends attempt {held.attempt}" + (f" of {most}" if most else "")
+    if service.subscription.transactional:
+        return f"{spends}, unless its transaction had committed"
     if most is None or held.attempt < most:
         return spends
     if not is_only_one:  # see `_spend`
@@ -201,11 +203,12 @@ def _bury(replica: Replica, child: Child, blamed: list[Held], cause: str, late: 
     for lane in child.lanes:
         lane.handed, lane.refused = 0, False
     for ended in late:
-        settle.end(ended.held.lane.service, ended)
+        transactions.look_first(replica, ended.held, partial(settle.end, ended.held.lane.service, ended))
     for held in handed.values():
         if held in blamed:
             held.alone = held.alone or len(blamed) > 1
-            _spend(replica, held.lane.service, held, cause, is_only_one=len(blamed) == 1)
+            spend = partial(_spend, replica, held.lane.service, held, cause, is_only_one=len(blamed) == 1)
+            transactions.look_first(replica, held, spend)
         else:
             reports.unstarted(held.lane.service, held)
 

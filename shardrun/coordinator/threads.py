@@ -52,6 +52,11 @@ class DatabaseThreads:
         return self.size - self._busy - (1 if self.size > 1 else 0)
 
     @property
+    def is_busy(self) -> bool:
+        """Tell whether anything waits for a connection, or is under way."""
+        return self._busy > 0
+
+    @property
     def connections(self) -> int:
         """Count the connections that are open."""
         return len(self._open)

@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shardrun.db.operate import Connection as Connection
 from shardrun.db.operate import Counts, DeadLetters, Sessions
 from shardrun.db.table import Layout
 from shardrun.policy.verbs import Verb as Verb
 from shardrun.queue import Queue, Subscription
+
+if TYPE_CHECKING:
+    from shardrun.db.taking import Taking
 
 Token = str
 """A lease token: the expiry in `locked_until`, in the database's own spelling. Compared for equality only."""
@@ -198,6 +201,9 @@ class Database(Protocol):
 
     def counts(self, connection: Connection, subscription: Subscription) -> Counts:
         """Count what a queue holds for a subscription, within bounds; raises `Problems` where the table does not fit."""
+    def taking(self, layout: Layout) -> Taking:
+        """Build the statements of a subscription's deliveries in transactions, to be run in children."""
+
 
     def sessions(self, connection: Connection) -> Sessions | None:
         """Read the server's limit of connections and who uses them, or None where there is no server."""

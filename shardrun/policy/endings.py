@@ -39,6 +39,22 @@ def settled(
             raise AssertionError(f"a report of an unknown code {code}")
 
 
+def with_charge(
+    subscription: Subscription, attempt: int, charged: bool, code: int, delay: float | None, reason: str | None
+) -> tuple[Settled, int]:
+    """Decide the same for a row that may have been charged an attempt for a death that was not its own (R7).
+
+    It gets that attempt back unless this one failed. Returns the attempt that has ended, too; what gives the attempt back
+    writes one less.
+    """
+    if not charged or code in (verbs.FAILED, verbs.UNDECODABLE):
+        return settled(subscription, attempt, code, delay, reason), attempt
+    decided = settled(subscription, attempt - 1, code, delay, reason)
+    if decided.verb is Verb.RETRY:  # which writes no count; a snooze writes one less than the row's
+        return decided._replace(verb=Verb.SNOOZE), attempt
+    return decided, attempt - 1
+
+
 def failed(subscription: Subscription, attempt: int, delay: float, reason: str | None) -> Settled:
     """Decide about a spent attempt: again after the delay, or the dead letters when it was the last."""
     most = subscription.max_attempts

@@ -3,6 +3,9 @@
     take -> WAITING -> hand_out -> RUNNING -> end -> ENDED -> settle -> SETTLING -> settled: gone
                 ^--------- put_back ---'                            '-> kept (a recount): WAITING
 
+A row for a transaction of its child's is TAKEN instead of RUNNING. It is handed out while its hold is SURE and never
+extended from then on: the child takes it by the token that it was handed with, and then its row lock holds it (R3).
+
 Beside its stage each row has a hold on its lease. Extension and settlement of a row never overlap: an extension leaves out
 rows that are SETTLING, and a settlement waits until the hold is SURE. In doubt (the connection broke after an extension was
 sent) the row carries any of `tokens` if it is still ours, and anything else means lost (R1). A lost row that runs stays in
@@ -26,6 +29,7 @@ class Stage(enum.Enum):
 
     WAITING = enum.auto()  # in front of a lane
     RUNNING = enum.auto()  # handed to a child: running, or next in its lane
+    TAKEN = enum.auto()  # handed to a child that holds it by a transaction of its own
     ENDED = enum.auto()  # how it ended is known, and not yet written
     SETTLING = enum.auto()  # the settlement is with the database, or in doubt
 
@@ -48,6 +52,7 @@ class Held:
         "charged",
         "deadline",
         "doubts",
+        "handed_token",
         "hold",
         "id",
         "lane",
@@ -64,6 +69,7 @@ class Held:
         self.alone = False  # it ran beside others when their child died: it runs by itself next (R7)
         self.token: str = row.token  # what the row carries when the hold is SURE
         self.doubts: tuple[str, ...] = ()  # what it may carry instead, when it is not
+        self.handed_token = ""  # with which a child takes it in a transaction
         self.charged = False  # an attempt was spent for that death, and comes back if the row ends well
         self.order = order
         self.lane: Any = None  # the lane that its key names, or that took it; the router's to set
@@ -130,6 +136,17 @@ class LeaseBook:
         held.stage = Stage.WAITING
         return True
 
+    def missed(self, held: Held) -> bool:
+        """Note that a child could not take a row: whether it is still ours is asked before it is handed out again."""
+        if held.hold is Hold.SURE and held.token == held.handed_token:
+            held.hold = Hold.DOUBT
+        return self.put_back(held)
+
+    def hand_over(self, held: Held) -> None:
+        """Note that a row goes to a child that takes it in a transaction, by the token that it carries now."""
+        held.stage = Stage.TAKEN
+        held.handed_token = held.token
+
     def end(self, held: Held) -> bool:
         """Note that how a row ended is known; False when it was lost meanwhile and is gone."""
         if held.hold is Hold.LOST:
@@ -161,7 +178,7 @@ class LeaseBook:
         return [
             held
             for held in self._held.values()
-            if held.stage is not Stage.SETTLING
+            if held.stage not in (Stage.SETTLING, Stage.TAKEN)
             and (held.hold is Hold.DOUBT or (held.hold is Hold.SURE and (all_of_them or held.deadline < below)))
         ]
 
@@ -204,5 +221,5 @@ class LeaseBook:
     def _lose(self, held: Held) -> None:
         held.hold = Hold.LOST
         held.deadline = float("-inf")
-        if held.stage is not Stage.RUNNING:
+        if held.stage not in (Stage.RUNNING, Stage.TAKEN):
             self.forget(held)

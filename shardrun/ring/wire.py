@@ -49,10 +49,15 @@ class Delivered(NamedTuple):
     group: str | None = None
     headers: Any = None
     body: Any = None
+    token: str = ""  # of a row to be taken in a transaction; other rows cross without this and what follows
+    charged: bool = False
 
 
 class Report(NamedTuple):
-    """An outcome on its way back, its code from `words`; an ACK crosses as its first three fields: `Report(*frame)`."""
+    """An outcome on its way back, its code from `words`; an ACK crosses as its first three fields: `Report(*frame)`.
+
+    `verb` (a `Verb`'s value) and `delay` say what a transaction has settled and committed; without them nothing is settled.
+    """
 
     no: int
     code: int = ACK
@@ -60,6 +65,8 @@ class Report(NamedTuple):
     seconds: float | None = None
     reason: str | None = None
     trace: str | None = None
+    verb: int | None = None
+    delay: float | None = None
 
 
 _Encode: TypeAlias = Callable[[Any], bytes]

@@ -50,6 +50,10 @@ WAKE: Final = -5
 # The codes of reports: those of endings (policy/verbs.py), and
 UNSTARTED: Final = 7
 """The lane refused to start the row: the stop word, or its deadline."""
+MISSED: Final = 8
+"""The child could not take the row in a transaction; `reason` says why, and nothing was changed."""
+LOST: Final = 9
+"""The row's transaction was in doubt, and the row is another's now."""
 
 
 def running(lane: int) -> int:

@@ -63,12 +63,12 @@ def settings(dsn: str) -> dict[str, Any]:
     return conninfo_to_dict(dsn)
 
 
-def connect(dsn: str, part: str, autocommit: bool) -> Connection:
+def connect(dsn: str, part: str, autocommit: bool, kind: type[Connection] = psycopg.Connection) -> Connection:
     """Open a connection under an application_name of ours."""
     given = settings(dsn)
     missing = {name: value for name, value in CONNECT.items() if name not in given}
     target = make_conninfo(dsn, application_name=application_name(part), **missing)
-    return psycopg.connect(target, autocommit=autocommit)
+    return kind.connect(target, autocommit=autocommit)
 
 
 def application_name(part: str) -> str:

@@ -13,7 +13,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 
 from shardrun.db import check
 from shardrun.db.operate import Counts, Sessions
-from shardrun.db.postgres import catalogue, ddl, driver, fetch, operate, sql
+from shardrun.db.postgres import catalogue, ddl, driver, fetch, operate, pooler, sql, taking
 from shardrun.db.postgres.driver import Connection
 from shardrun.db.postgres.store import PostgresStore
 from shardrun.db.table import Layout, Table, lay
@@ -98,13 +98,12 @@ class Postgres:
 
     def connect_child(self, part: str) -> Connection:
         """Open a connection to lend to handlers: psycopg's defaults, no transaction open."""
-        connection = self._connect(part, autocommit=False)
-        if connection.info.server_version >= 140000:
-            # Where the server's system cannot look (SQLSTATE 22023), the session lives on as it does on PostgreSQL 13.
-            with suppress(psycopg.errors.InvalidParameterValue):
-                connection.execute(f"set client_connection_check_interval = '{CHECK_INTERVAL}'")
-                connection.commit()
-            connection.rollback()
+        connection = self._connect(part, autocommit=False, kind=taking.Lent)
+        with suppress(psycopg.errors.InvalidParameterValue):
+            if not _is_own_session(connection):
+                self._pooled, connection.prepare_threshold = True, None
+            connection.commit()
+        connection.rollback()
         return connection
 
     def _connect(self, part: str, autocommit: bool) -> Connection:
@@ -208,7 +207,22 @@ class Postgres:
         utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
-        return PostgresStore(layout, where, encodes_all=utf8, fetch=own, name=queue.name)
+        return STORES[queue.form](layout, where, encodes_all=utf8, fetch=own, name=queue.name)
+
+    def needs_session(self, connection: Connection, who: str, what: str) -> list[ShardrunError]:
+        """Refuse what needs a session of its own, where a pooler gives none: at most one problem."""
+        if not driver.is_pooled(connection):
+            return []
+        if self._shares_sessions is None:
+            with driver.naming_errors(connection):
+                self._shares_sessions = pooler.shares_sessions(
+                    connection, lambda: self._connect("shardrun check", autocommit=True)
+                )
+        return [pooler.refusal(who, what)] if self._shares_sessions else []
+
+    def taking(self, layout: Layout) -> taking.PostgresTaking:
+        """Build the statements of a subscription's deliveries in transactions."""
+        return taking.PostgresTaking(layout)
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""

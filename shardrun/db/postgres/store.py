@@ -170,6 +170,11 @@ class PostgresStore:
         effective: set[Any] = set()
         for group, cursor in zip(shared, cursors, strict=False):
             everything = cursor.rowcount == len(group.ids)
+    def step(self, one: Settlement) -> Step:
+        """Give the statement that writes one settlement in a transaction that is open already."""
+        shared, _ = share([one], drops_alone=self._alone[Verb.DROP] is not None)
+        return self._step_shared(shared[0]) if shared else self._step_alone(one)
+
             effective.update(group.ids if everything else [row[0] for row in cursor.fetchall()])
         singles = cursors[len(shared) :]
         effective.update(compress((one.id for one in alone), (cursor.rowcount > 0 for cursor in singles)))

@@ -31,7 +31,13 @@ BROKEN = (
 )
 
 
-def connect(path: str, mode: str, settings: Mapping[str, str], isolation: str | None) -> sqlite3.Connection:
+def connect(
+    path: str,
+    mode: str,
+    settings: Mapping[str, str],
+    isolation: str | None,
+    kind: type[sqlite3.Connection] = sqlite3.Connection,
+) -> sqlite3.Connection:
     """Open a file; `mode` is rw, or rwc to create it. Other threads may use the connection, one at a time."""
     given = {name: ARGUMENTS[name](value) for name, value in settings.items() if name in ARGUMENTS}
     if isolation is None:  # the coordinator's: tokens and ids are the values as they are stored
@@ -43,6 +49,7 @@ def connect(path: str, mode: str, settings: Mapping[str, str], isolation: str | 
         uri=True,
         isolation_level=isolation,  # type: ignore[arg-type]
         check_same_thread=False,
+        factory=kind,
         **arguments,
     )
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from shardrun.db import check
 from shardrun.db.operate import Counts
-from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate
+from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate, taking
 from shardrun.db.sqlite.store import SqliteStore
 from shardrun.db.table import Layout, Table, lay
 from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, Unsupported, UsageProblem
@@ -67,16 +67,18 @@ class Sqlite:
 
     def connect_child(self, part: str) -> sqlite3.Connection:  # noqa: ARG002
         """Open a connection to lend to handlers: a transaction begins at the first write, and takes the write lock."""
-        return self._open("IMMEDIATE")
+        return self._open("IMMEDIATE", taking.Lent)
 
-    def _open(self, isolation: str | None) -> sqlite3.Connection:
+    def _open(
+        self, isolation: str | None, kind: type[sqlite3.Connection] = sqlite3.Connection
+    ) -> sqlite3.Connection:
         if not self._create and not os.path.exists(self._path):
             raise DatabaseUnreachable(self._missing())
         said = f" (from {self._source})" if self._source else ""
         if self._source == DEFAULT_SOURCE:
             said = " (the default, since --dsn, SHARDRUN_DSN, DATABASE_URL are unset)"
         try:
-            connection = driver.connect(self._path, "rwc" if self._create else "rw", self._settings, isolation)
+            connection = driver.connect(self._path, "rwc" if self._create else "rw", self._settings, isolation, kind)
         except (sqlite3.Error, ValueError) as error:
             raise DatabaseUnreachable(f"the SQLite file {self._path}{said} could not be opened: {error}.") from None
         try:
@@ -165,6 +167,10 @@ class Sqlite:
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
         return SqliteStore(layout, where, own, queue.name)
+
+    def taking(self, layout: Layout) -> taking.SqliteTaking:
+        """Build the statements of a subscription's deliveries in transactions."""
+        return taking.SqliteTaking(layout)
 
     def warnings(self, connection: sqlite3.Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from shardrun.db.avoided import Avoided
-from shardrun.db.settling import in_effect, in_order, not_among, share, share_acked, storable
+from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
 from shardrun.db.sqlite import driver, sql, times
 from shardrun.db.sqlite.fetch import Fetch
 from shardrun.db.sqlite.lists import Sized, parsed
@@ -193,14 +193,17 @@ class SqliteStore:
         shared += share_acked(acked)
         effective: set[Any] = set()
         with driver.writing(connection):
-            for verb, token, attempt, ids in shared:
-                head = [token, attempt] if verb is Verb.RELEASE and "attempt" in self.layout.roles else [token]
-                for text, piece in self._shared[verb].pieces(in_order(ids)):
-                    effective.update(row[0] for row in connection.execute(text, [*head, *piece]).fetchall())
+            for group in shared:
+                effective.update(self._settle_shared(connection, group))
             effective.update(one.id for one in alone if self._settle_one(connection, one))
             if repeated and (doubted := not_among(effective, settlements, acked)):
                 effective |= self._resolve(connection, doubted)
         return effective
+
+    def write(self, connection: sqlite3.Connection, one: Settlement) -> bool:
+        """Write one settlement in a transaction that is open already, and tell whether it took effect."""
+        shared, _ = share([one], drops_alone=self._alone[Verb.DROP] is not None)
+        return bool(self._settle_shared(connection, shared[0])) if shared else self._settle_one(connection, one)
 
     def backlog(self, connection: sqlite3.Connection, awaited: Sequence[Any]) -> Backlog:
         """Look at what is left, along the claim's index."""
@@ -217,6 +220,15 @@ class SqliteStore:
         with driver.naming_errors(connection):
             found = connection.execute(self._waiting.text, [*self._group, WAITING_LIMIT]).fetchone()
         return Waiting._make(found)
+
+    def _settle_shared(self, connection: sqlite3.Connection, group: Shared) -> list[Any]:
+        """Write settlements that share a statement; returns the ids of those that took effect."""
+        verb, token, attempt, ids = group
+        head = [token, attempt] if verb is Verb.RELEASE and "attempt" in self.layout.roles else [token]
+        effective: list[Any] = []
+        for text, piece in self._shared[verb].pieces(in_order(ids)):
+            effective += [row[0] for row in connection.execute(text, [*head, *piece]).fetchall()]
+        return effective
 
     def _settle_one(self, connection: sqlite3.Connection, one: Settlement) -> bool:
         statement = self._alone[one.verb]

@@ -1,0 +1,194 @@
+"""Take and settle rows in a child's transactions on PostgreSQL; see `db/taking.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import psycopg
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
+from psycopg.rows import tuple_row
+
+from shardrun.db.postgres import driver, parts
+from shardrun.db.postgres.store import LOOK_SECONDS, PostgresStore
+from shardrun.db.statement import Statement
+from shardrun.db.store import Settlement, Token
+from shardrun.db.table import Layout
+from shardrun.db.taking import ABORTED, SAVEPOINT, Fate, ended, refusal
+from shardrun.errors import ConnectionLost, StatementFailed
+
+BEGIN = """\
+begin{isolation};
+select set_config('shardrun.lock_timeout', current_setting('lock_timeout'), true),
+       set_config('lock_timeout', '{milliseconds:d}', true)"""
+"""Begin, and wait for the row's lock only so long; what the session had set is put back behind it."""
+
+RESTORE = "select set_config('lock_timeout', current_setting('shardrun.lock_timeout'), true)"
+
+NOT_OURS = ("3B001", "25P01")
+"""SQLSTATEs of a savepoint that is not there: no such one, or no transaction at all."""
+
+
+class Lent(psycopg.Connection[Any]):
+    """A child's connection: while it is a delivery's transaction, it is not the handler's to end."""
+
+    transaction_of: str | None = None
+
+    def commit(self) -> None:
+        """Commit, where it may."""
+        self._check(".commit()")
+        super().commit()
+
+    def rollback(self) -> None:
+        """Roll back, where it may."""
+        self._check(".rollback()")
+        super().rollback()
+
+    def close(self) -> None:
+        """Close, where it may."""
+        self._check(".close()")
+        super().close()
+
+    def __enter__(self) -> Self:
+        """Begin a block whose end would commit and close."""
+        self._check("`with delivery.tx`")
+        return super().__enter__()
+
+    def _check(self, call: str) -> None:
+        if self.transaction_of is not None:
+            raise refusal(self.transaction_of, call)
+
+
+Steps = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+class PostgresTaking:
+    """Rows of one subscription in transactions of a child."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._take = take(layout)
+        self._fate = fate(layout)
+        self._begin = "" if layout.isolation is None else f" isolation level {layout.isolation}"
+        self._stores = {utf8: PostgresStore(layout, layout.table.name, utf8) for utf8 in (True, False)}
+
+    def take(self, connection: Lent, id: Any, token: Token, patience: float) -> bool:
+        """Begin, lock the row while it carries the token, set the savepoint; waits `patience` seconds for the lock."""
+        milliseconds = max(1, int(patience * 1000))
+        begin = BEGIN.format(isolation=self._begin, milliseconds=milliseconds)
+        values = {"id": id, "token": token}
+        with driver.naming_errors(connection):
+            result = connection.pgconn.exec_(begin.encode())
+            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+                raise psycopg.errors.error_from_result(result)
+            steps = [(self._take.text, values), (RESTORE, {}), (f"savepoint {SAVEPOINT}", {})]
+            if _run(connection, steps)[0].rowcount:
+                return True
+        self.abandon(connection)
+        return False
+
+    def settle(self, connection: Lent, settlement: Settlement, keep: bool) -> bool:
+        """Keep what was written since the take, or undo it, and write the settlement beside it."""
+        self._look_at(connection, keep)
+        utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
+        statement, values = self._stores[utf8].step(settlement)
+        first = f"{'release' if keep else 'rollback to'} savepoint {SAVEPOINT}"
+        try:
+            return _run(connection, [(first, {}), (statement.text, values)])[1].rowcount > 0
+        except psycopg.Error as error:
+            if error.sqlstate in NOT_OURS:
+                raise ended("a COMMIT or ROLLBACK of its own") from error
+            raise driver.name_error(error, connection) from error
+
+    def _look_at(self, connection: Lent, keep: bool) -> None:
+        if connection.closed:
+            raise ConnectionLost("the connection to PostgreSQL was closed inside the delivery's transaction")
+        status = connection.info.transaction_status
+        if connection.pgconn.pipeline_status != PipelineStatus.OFF or status == TransactionStatus.ACTIVE:
+            raise ended("a pipeline or COPY that was not left")
+        if status == TransactionStatus.IDLE:
+            raise ended("a COMMIT or ROLLBACK of its own")
+        if keep and status == TransactionStatus.INERROR:
+            raise StatementFailed(ABORTED)
+
+    def commit(self, connection: Lent) -> None:
+        """Commit; `ConnectionLost` leaves that in doubt."""
+        with driver.naming_errors(connection):
+            psycopg.Connection.commit(connection)
+
+    def abandon(self, connection: Lent) -> None:
+        """Roll back whatever is open; a connection that cannot do that is closed."""
+        try:
+            psycopg.Connection.rollback(connection)
+        except psycopg.Error:
+            with suppress(psycopg.Error):
+                psycopg.Connection.close(connection)
+
+    def fate(self, connection: psycopg.Connection[Any], id: Any, token: Token) -> Fate:
+        """Tell what became of a row, by a locking look in a transaction of its own."""
+        values = {"id": id, "token": token, "dead_group": self._layout.dead_group}
+        with driver.naming_errors(connection), connection.transaction():
+            cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+            cursor.execute("select set_config('lock_timeout', %s, true)", (f"{LOOK_SECONDS}s",))
+            found = cursor.execute(self._fate[0].text, values).fetchone()
+            if found is None and self._fate[1] is not None:
+                return Fate.DEAD if cursor.execute(self._fate[1].text, values).fetchone() else Fate.DONE
+        return Fate.DONE if found is None else Fate[found[0]]
+
+    def lend(self, connection: Lent, what: str | None) -> None:
+        """Refuse to commit, roll back or close the connection from now on, or no more."""
+        connection.transaction_of = what
+
+
+def _run(connection: Lent, steps: Steps) -> list[psycopg.Cursor[Any]]:
+    """Run statements in the transaction that is open, in one round trip; an error is raised when all have been answered."""
+    failure: psycopg.Error | None = None
+    cursors: list[psycopg.Cursor[Any]] = []
+    with connection.pipeline() as pipeline:
+        try:
+            for text, values in steps:
+                cursors.append(psycopg.Cursor(connection, row_factory=tuple_row))
+                cursors[-1].execute(text, values or None, prepare=True)
+            pipeline.sync()
+        except psycopg.Error as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    return cursors
+
+
+def take(layout: Layout) -> Statement:
+    """Lock one row while it carries its token, against all who would claim, extend or settle it."""
+    text = f"""\
+select 1
+  from {parts.table_name(layout.table)} as t
+ where {parts.held_row(layout)}
+   for no key update"""
+    return Statement(text, ("id", "token"))
+
+
+def fate(layout: Layout) -> tuple[Statement, Statement | None]:
+    """Lock one row and tell what it carries; the second looks for it among the dead letters' table."""
+    lock, key = layout.roles["locked_until"], layout.roles["id"]
+    held, token = f"t.{parts.quote(lock.name)}", f"%(token)s::{parts.type_of(lock)}"
+    same = f"t.{parts.quote(key.name)} = %(id)s::{parts.type_of(key)}"
+    processed, group = layout.column("processed_at"), layout.column("group")
+    cases = [f"when t.{parts.quote(processed.name)} is not null then 'DONE'"] if processed else []
+    cases.append(f"when {held} = {token} then 'HELD'")
+    if layout.dead_group is not None and group is not None:
+        cases.append(f"when t.{parts.quote(group.name)} = %(dead_group)s then 'DEAD'")
+    cases.append(f"when {held} + {parts.AGED} = {token} then 'FREE'")
+    if layout.column("retry_after") is None:  # a delay stands where the token stood
+        cases.append(f"when {held} > {token} then 'FREE'")
+    told = "\n            ".join(cases)
+    text = f"""\
+select case {told}
+            else 'LOST' end
+  from {parts.table_name(layout.table)} as t
+ where {same}
+   for no key update"""
+    looked = Statement(text, ("id", "token", "dead_group"))
+    if layout.dead is None:
+        return looked, None
+    return looked, Statement(f"select 1\n  from {parts.table_name(layout.dead)} as t\n where {same}", ("id",))

@@ -1,0 +1,102 @@
+"""What a child asks of a database for a delivery in a transaction: take the row, settle it beside the handler's writes.
+
+    take -> savepoint -> the handler's writes -> keep or undo them, settle the row -> commit
+
+The row is locked by the child's own session from the take to the end, and carries the lease's token all that time. The
+savepoint is released or gone back to at the end: where it is not there any more, somebody has ended the transaction.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Protocol
+
+import msgspec
+
+from shardrun.db.store import Connection, Settlement, Token
+from shardrun.db.table import Layout
+from shardrun.errors import ShardrunError
+from shardrun.policy.verbs import Verb
+
+SAVEPOINT = "shardrun_delivery"
+"""Name of the savepoint that is set when a row is taken."""
+
+
+class Fate(enum.Enum):
+    """What became of a row whose transaction may have been committed: its verb, where that can be told."""
+
+    HELD = None  # nothing was committed: the row carries the token
+    DONE = Verb.ACK  # it is gone, or finished: acked, or dropped
+    FREE = Verb.RETRY  # it went back: retried, or snoozed
+    DEAD = Verb.BURY  # it is among the dead letters
+    LOST = Verb.RELEASE  # it carries another's token
+
+
+class TransactionEnded(ShardrunError):
+    """The delivery's transaction was ended by something else than its settlement."""
+
+
+class Taking(Protocol):
+    """Rows of one subscription in transactions of a child; errors are those of `Store`.
+
+    Where anything but `take` raises, a transaction may be left open: `abandon` it.
+    """
+
+    def take(self, connection: Connection, id: Any, token: Token, patience: float) -> bool:
+        """Begin, lock the row while it carries the token, set the savepoint; where it does not, leave nothing open.
+
+        Waits for whoever has locked the row, up to `patience` seconds, then raises `Conflict`.
+        """
+
+    def settle(self, connection: Connection, settlement: Settlement, keep: bool) -> bool:
+        """Keep what was written since the take, or undo it, and write the settlement beside it; False if it changed nothing.
+
+        Raises `TransactionEnded` where the transaction is not the one that was begun.
+        """
+
+    def commit(self, connection: Connection) -> None:
+        """Commit; `ConnectionLost` leaves that in doubt, and `fate` tells."""
+
+    def abandon(self, connection: Connection) -> None:
+        """Roll back whatever is open, quietly; a connection that cannot do that is closed."""
+
+    def fate(self, connection: Connection, id: Any, token: Token) -> Fate:
+        """Tell what became of a row, by a locking look in a transaction of its own (R1).
+
+        Raises `Conflict` while the session that had locked it lives on.
+        """
+
+    def lend(self, connection: Connection, what: str | None) -> None:
+        """Refuse to commit, roll back or close the connection from now on, or no more (None); `what` names the row."""
+
+
+def described(layout: Layout) -> Any:
+    """Write a layout down as plain values, for a child."""
+    return msgspec.to_builtins(layout)
+
+
+def layout_of(description: Any) -> Layout:
+    """Read a layout that was written down."""
+    return msgspec.convert(description, Layout)
+
+
+def refusal(what: str, call: str) -> RuntimeError:
+    """Say that a delivery's transaction is not the handler's to end."""
+    return RuntimeError(
+        f"the transaction of {what} is committed by shardrun when the handler returns; remove {call}, or use "
+        "delivery.connection()."
+    )
+
+
+def ended(how: str) -> TransactionEnded:
+    """Say that a transaction was ended behind our back."""
+    return TransactionEnded(
+        f"the delivery's transaction was ended inside the handler ({how}): what it committed stays, and the row is not "
+        "acked. Leave COMMIT and ROLLBACK to shardrun, or use delivery.connection()."
+    )
+
+
+ABORTED = (
+    "a statement in the delivery's transaction failed and the handler passed over it, so that nothing can be committed. Let the "
+    "error out, or run that statement in a savepoint."
+)
