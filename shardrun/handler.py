@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardrun import fetching
+from shardrun import fetching, lock_key
 from shardrun.decoding import DoesNotFit
 from shardrun.errors import DeclarationProblem, NotInThisVersion, ShardrunError, UsageProblem
 from shardrun.outcome import Backoff, DeadLetter, Drop, Retry
-from shardrun.queue import ROLES, Queue, Subscription, seconds, split_name
+from shardrun.queue import ROLES, Form, Queue, Subscription, seconds, split_name
 from shardrun.signature import Plan, check_signature, place, plan, subject
 
 __all__ = ["DoesNotFit", "Plan", "place", "plan", "problems", "same_rows", "subject", "warnings"]
+
+ISOLATIONS = ("read committed", "repeatable read", "serializable")
+"""Levels that a queue may ask for; below them no claim could trust what it reads."""
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
@@ -32,11 +36,25 @@ def problems(subscriptions: Sequence[Subscription]) -> list[ShardrunError]:
 
 def warnings(subscriptions: Sequence[Subscription]) -> list[str]:
     """List what works and may not be meant, one sentence each."""
+    return _without_order(subscriptions) + _without_delays(subscriptions)
+
+
+def _without_order(subscriptions: Sequence[Subscription]) -> list[str]:
     return [
         f"{subject(each)}: workers={each.workers} runs the rows of one {each.queue.partition_key} side by side, in no order. "
         f"For order by key use workers_by_key={each.workers}."
         for each in subscriptions
         if each.workers is not None and each.workers_by_key is None and each.queue.partition_key is not None
+    ]
+
+
+def _without_delays(subscriptions: Sequence[Subscription]) -> list[str]:
+    queues = {id(each.queue): each.queue for each in subscriptions}.values()
+    return [
+        f"queue {queue.name} ({place(queue.source)}) has no column for due times: a failed row is tried again at once, and "
+        f'Snooze counts as a failure. Add retry_after="<column>" to Queue(...).'
+        for queue in queues
+        if queue.retry_after is None and queue.form is not Form.LEASE
     ]
 
 
@@ -52,13 +70,19 @@ def _of_queue(queue: Queue[Any]) -> Iterator[ShardrunError]:
         yield DeclarationProblem(f"{where}: {role}={column!r} is not the name of one column. {way_out}")
     if queue.fetch is not None and (wrong := fetching.problem(queue.fetch)):
         yield DeclarationProblem(f"{where}: {wrong}")
-    for name, value in (
-        ("fifo", queue.fifo or None),
-        ("advisory_lock", queue.advisory_lock),
-        ("isolation", queue.isolation),
-    ):
-        if value is not None:
-            yield NotInThisVersion(where, f"{name}={value!r}")
+    if queue.fifo:
+        yield NotInThisVersion(where, f"fifo={queue.fifo!r}")
+    if queue.advisory_lock is not None:
+        if queue.locked_until is not None:
+            yield DeclarationProblem(
+                f"{where}: it names locked_until={queue.locked_until!r} (a lease) and advisory_lock={queue.advisory_lock!r}. "
+                "Choose one."
+            )
+        if wrong := lock_key.problem(queue.advisory_lock):
+            yield DeclarationProblem(f"{where}: {wrong}")
+    if queue.isolation is not None and queue.isolation not in ISOLATIONS:
+        known = ", ".join(f'"{each}"' for each in ISOLATIONS)
+        yield DeclarationProblem(f"{where}: isolation={queue.isolation!r} is no isolation level. Use one of {known}.")
 
 
 def _signature(each: Subscription) -> Iterator[ShardrunError]:
@@ -73,11 +97,16 @@ def _signature(each: Subscription) -> Iterator[ShardrunError]:
 def _later_versions(each: Subscription) -> Iterator[ShardrunError]:
     for name, value, is_asked in (
         ("batch", each.batch, each.batch is not None),
-        ("transactional", each.transactional, bool(each.transactional)),
+        ("transactional", each.transactional, bool(each.transactional) and each.queue.form is not Form.LEASE),
         ("key_scope", each.key_scope, each.key_scope == "cluster"),
     ):
         if is_asked:
             yield NotInThisVersion(subject(each), f"{name}={value!r}")
+    if each.transactional and inspect.iscoroutinefunction(each.function):
+        yield UsageProblem(
+            f"{subject(each)} is transactional and async def: the statements of its transaction would block the event loop. "
+            "Make it a plain def, or leave transactional= out."
+        )
     if each.key_scope not in ("replica", "cluster"):
         yield UsageProblem(f'{subject(each)}: key_scope={each.key_scope!r} is neither "replica" nor "cluster".')
 

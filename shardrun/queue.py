@@ -5,6 +5,7 @@ A declaration only records what was said and where; whether it fits is found at 
 
 from __future__ import annotations
 
+import enum
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,14 @@ ROLES = (
     "locked_until",
     "last_error",
 )
+
+
+class Form(enum.Enum):
+    """How a row is held while it is in work; the values are what people read."""
+
+    ROW_LOCK = "row lock"  # by a transaction that stays open
+    LEASE = "lease"  # by an expiry in the row's own column
+    ADVISORY = "advisory lock"  # by a lock on the row's key
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +138,8 @@ class Queue(Generic[Body]):
     """Name a table of the user's and what its columns are for; only `id` is required, each role switches one behaviour on.
 
     `Queue[T]` tells type checkers what the handlers' first parameter takes. Names may be schema-qualified with a dot; a
-    part that holds a dot itself is written in double quotes. `locked_until` chooses the lease form.
+    part that holds a dot itself is written in double quotes. `locked_until` chooses the lease form, `advisory_lock` (a
+    template over columns, "accounts-{account}") the advisory lock, neither the row lock.
 
     `fetch` is a SELECT of the user's own, run over the ids of each claim: what it returns for an id, a dict by column or a
     class of that shape, is what the handler takes. It must return the id column, once for each id. `:ids` in it stands for
@@ -204,6 +214,13 @@ class Queue(Generic[Body]):
     def roles(self) -> dict[str, str]:
         """Map each role that this queue has to its column."""
         return {role: column for role in ROLES if (column := getattr(self, role)) is not None}
+
+    @property
+    def form(self) -> Form:
+        """Say how rows are held; a declaration that chooses two forms is refused at start."""
+        if self.locked_until is not None:
+            return Form.LEASE
+        return Form.ROW_LOCK if self.advisory_lock is None else Form.ADVISORY
 
     @property
     def takes_rows(self) -> bool:

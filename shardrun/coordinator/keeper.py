@@ -84,10 +84,10 @@ def _by_token(rows: Sequence[Held]) -> dict[Token, list[Any]]:
 
 def _extend(service: Service, connection: Connection, groups: dict[Token, list[Any]]) -> _Answer:
     answer = _Answer()
-    new = service.store.lease_end(connection)  # the value is known before it is sent (R1)
+    new = service.leases.lease_end(connection)  # the value is known before it is sent (R1)
     try:
         for token, ids in groups.items():
-            extension = service.store.extend(connection, ids, token, new)
+            extension = service.leases.extend(connection, ids, token, new)
             answer.new = new
             answer.extended.update(extension.extended)
             answer.busy.update(extension.busy)

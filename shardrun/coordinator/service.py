@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from shardrun.db.store import Backlog, Store, Verb
+from shardrun.db.store import Backlog, LeaseStore, Store, Verb
 from shardrun.policy.leases import Held, LeaseBook
 from shardrun.policy.pacing import Demand, Pacing, read_ahead
 from shardrun.queue import Subscription
@@ -153,6 +153,11 @@ class Service:
     def name(self) -> str:
         """Name the queue, as messages do."""
         return self.subscription.queue.name
+
+    @property
+    def leases(self) -> LeaseStore:
+        """Give the store of a subscription whose rows carry a lease."""
+        return cast(LeaseStore, self.store)
 
     @property
     def ahead(self) -> int:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from shardrun import lock_key
 from shardrun.db.table import TIMES, Column, Layout, Table
 from shardrun.errors import DeclarationProblem, ShardrunError
 from shardrun.queue import Queue, Source, Subscription
@@ -77,11 +78,25 @@ def _columns(queue: Queue[object], table: Table) -> list[str]:
         f"table {queue.table} has no column {name} (role {role}).{_near(name, table.columns)} It has: {has}"
         for role, name in missing
     ]
+    found += _lock_key(queue, table)
     taken: dict[str, str] = {}
     for role, name in queue.roles.items():
         if taken.setdefault(name, role) != role and not _may_share(taken[name], role):
             found.append(f"column {name} cannot be both {taken[name]} and {role}. Give each role a column of its own.")
     return found
+
+
+def _lock_key(queue: Queue[object], table: Table) -> list[str]:
+    """Find columns of the lock's key that the table does not have; a malformed template is refused elsewhere."""
+    template = queue.advisory_lock
+    if template is None or lock_key.problem(template):
+        return []
+    return [
+        f"table {queue.table} has no column {name} (advisory_lock={template!r}).{_near(name, table.columns)} It has: "
+        f"{', '.join(table.columns)}"
+        for name in lock_key.columns(template)
+        if name not in table.columns
+    ]
 
 
 def _may_share(first: str, second: str) -> bool:

@@ -42,7 +42,7 @@ class Claimed(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """One row's settlement; `delay` in seconds, `attempt` the count to write (RECOUNT, SNOOZE and RELEASE)."""
+    """One row's settlement; `delay` in seconds, `attempt` the count to write (a lease's claim has written that of an ending)."""
 
     verb: Verb
     id: Any
@@ -113,12 +113,6 @@ class Store(Protocol):
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows for this replica, in claim order, except those whose lane key is in `full_keys`."""
 
-    def lease_end(self, connection: Connection) -> Token:
-        """Read the database's clock, plus the lease: the value that an extension started now will write."""
-
-    def extend(self, connection: Connection, ids: Sequence[Any], token: Token, new: Token) -> Extension:
-        """Push the expiry of the rows that carry `token` to `new`, in one transaction, waiting for no one."""
-
     def settle(
         self,
         connection: Connection,
@@ -137,6 +131,16 @@ class Store(Protocol):
 
     def waiting(self, connection: Connection) -> Waiting:
         """Look why a claim took nothing, at a bounded number of rows."""
+
+
+class LeaseStore(Store, Protocol):
+    """The statements of one subscription whose rows carry a lease."""
+
+    def lease_end(self, connection: Connection) -> Token:
+        """Read the database's clock, plus the lease: the value that an extension started now will write."""
+
+    def extend(self, connection: Connection, ids: Sequence[Any], token: Token, new: Token) -> Extension:
+        """Push the expiry of the rows that carry `token` to `new`, in one transaction, waiting for no one."""
 
 
 class Database(Protocol):
@@ -159,6 +163,18 @@ class Database(Protocol):
 
     def is_usable(self, connection: Connection) -> bool:
         """Tell, in one round trip at most, whether a connection still works; it is left with no transaction."""
+
+    def is_alive(self, connection: Connection) -> bool:
+        """Tell, in one round trip, whether a connection that holds rows still works; what it holds stays held."""
+
+    def descriptor(self, connection: Connection) -> int | None:
+        """Name the connection's socket, which is readable when the server has ended the session; None where there is none."""
+
+    def only_replica(self, subscription: Subscription) -> AbstractContextManager[None]:
+        """Hold, for a block, the right to serve a subscription whose form allows one replica here; most forms allow any number.
+
+        Raises `Unsupported` where another replica has it.
+        """
 
     def reset(self, connection: Connection) -> bool:
         """Undo what a handler may have left on a lent connection; False means that it must be closed instead."""
@@ -185,6 +201,9 @@ class Database(Protocol):
     def store(self, connection: Connection, subscription: Subscription) -> Store:
         """Build a subscription's statements; raises `Problems` where table and declaration do not fit."""
 
+    def taking(self, layout: Layout) -> Taking:
+        """Build the statements of a subscription's deliveries in transactions, to be run in children."""
+
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
         """List what would work badly, one sentence each, with the way out (a claim without an index)."""
 
@@ -201,9 +220,6 @@ class Database(Protocol):
 
     def counts(self, connection: Connection, subscription: Subscription) -> Counts:
         """Count what a queue holds for a subscription, within bounds; raises `Problems` where the table does not fit."""
-    def taking(self, layout: Layout) -> Taking:
-        """Build the statements of a subscription's deliveries in transactions, to be run in children."""
-
 
     def sessions(self, connection: Connection) -> Sessions | None:
         """Read the server's limit of connections and who uses them, or None where there is no server."""

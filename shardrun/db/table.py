@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardrun.queue import Subscription
+from shardrun.lock_key import Piece, pieces, problem
+from shardrun.queue import Form, Subscription
 
 TIMES = ("timestamptz", "timestamp")
 JSON = ("json", "jsonb")
@@ -73,6 +74,9 @@ class Layout:
     dead_group: str | None = None
     copied: tuple[str, ...] = field(default=())  # the columns that a dead letter keeps
     fetched: bool = False  # the queue's own SELECT gives the handler what it takes
+    form: Form = Form.LEASE
+    lock_key: tuple[Piece, ...] = ()  # the pieces of the key that an advisory lock is on
+    isolation: str | None = None
 
     def column(self, role: str) -> Column | None:
         """Find the column that plays a role, if one does."""
@@ -114,7 +118,14 @@ def lay(table: Table, subscription: Subscription, dead: Table | None = None) -> 
         dead_group=subscription.dead_letter_group,
         copied=copied,
         fetched=fetched,
+        form=subscription.queue.form,
+        lock_key=_lock_key(subscription.queue.advisory_lock),
+        isolation=subscription.queue.isolation,
     )
+
+
+def _lock_key(template: str | None) -> tuple[Piece, ...]:
+    return () if template is None or problem(template) else tuple(pieces(template))
 
 
 def payload_kind(layout: Layout) -> str | None:

@@ -1,4 +1,4 @@
-"""Read a claim's rows one by one, where the driver cannot make Python's values of all: the claim has committed."""
+"""Read a claim's rows; one by one where the driver cannot make Python's values of all, since they are held by now."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from shardrun.db.store import Claimed
 
 LEADING = len(Claimed._fields) - 1
 """Columns of a claim's result before the body."""
+
+
+def read(cursor: psycopg.Cursor[Any], names: Sequence[str] | None) -> list[Claimed]:
+    """Read the rows of a claim, whose result `handed_out` lists; `names` are the columns of the table in row mode."""
+    try:
+        rows = cursor.fetchall()
+    except Exception:  # whatever a loader raises: the rows are held, and none of them may be forgotten
+        return claimed(cursor, names)
+    if names is not None:
+        return [Claimed._make((*row[:LEADING], dict(zip(names, row[LEADING + 1 :], strict=True)))) for row in rows]
+    return list(map(Claimed._make, rows))
 
 
 def claimed(cursor: psycopg.Cursor[Any], names: Sequence[str] | None) -> list[Claimed]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -21,6 +22,9 @@ from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFa
 
 Connection = psycopg.Connection[Any]
 Step = tuple[Statement, Mapping[str, Any]]
+
+BEGIN: Step = (Statement("begin"), {})
+COMMIT: Step = (Statement("commit"), {})
 
 # Whatever the DSN does not say itself. Larger: a dead network is noticed later; smaller: a slow one is taken for dead.
 CONNECT = {
@@ -45,6 +49,16 @@ COORDINATOR = {
     "jit": "off",
     "lock_timeout": "1s",  # larger: a row that someone keeps locked holds up its batch; smaller: slow commits do
 }
+
+NO_LIMIT = {
+    "idle_in_transaction_session_timeout": 90600,
+    "idle_session_timeout": 140000,
+    "transaction_timeout": 170000,
+}
+"""Limits, with the version that brought them, that would end a session which holds a row while its handler runs."""
+
+KEPT_BY_POOLERS = ("client_encoding", "TimeZone", "DateStyle")
+"""Settings that PgBouncer keeps for each client, on whichever session of the server it runs."""
 
 PASSING = ("40", "53", "55006", "55P03")
 """SQLSTATEs, or classes of them, that a repeat may get past: conflicts, resources, objects in use, locks."""
@@ -78,16 +92,68 @@ def application_name(part: str) -> str:
 
 
 def make_ours(connection: Connection) -> None:
-    """Set the session up for the coordinator: UTC, plans by index, times beyond Python's as text."""
-    calls = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in COORDINATOR.items())
-    connection.execute(f"select {calls}")
+    """Set the session up for the coordinator: UTC, plans by index, times beyond Python's as text.
+
+    Behind a pooler the session is another client's in a moment, in any mode that the pooler may be switched to: only what
+    poolers keep for each client is set, the rest in every transaction, and nothing is prepared.
+    """
+    settings = _settings(connection.info.server_version)
+    if not _set(connection, settings, f"where pg_backend_pid() = {connection.info.backend_pid}"):
+        _set(connection, {name: settings[name] for name in KEPT_BY_POOLERS})
+        connection.prepare_threshold = None
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     connection.prepared_max = 10_000  # statements; smaller would throw out those of a coordinator with many handlers
     for oid, loader in FORGIVING.items():
         connection.adapters.register_loader(oid, loader)
 
 
+@cache
+def _settings(version: int) -> Mapping[str, str]:
+    return COORDINATOR | {name: "0" for name, since in NO_LIMIT.items() if version >= since}
+
+
+def _set(connection: Connection, settings: Mapping[str, str], condition: str = "") -> bool:
+    values = ", ".join(f"('{name}', '{value}')" for name, value in settings.items())
+    calls = f"select set_config(name, value, false) from (values {values}) as settings (name, value) {condition}"
+    return bool(connection.execute(calls).fetchall())
+
+
+@cache
+def _for_transaction(version: int) -> str:
+    chosen = {name: value for name, value in _settings(version).items() if name != "client_encoding"}
+    return "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in chosen.items())
+
+
+def _set_for_transaction(connection: Connection, begin: Statement) -> None:
+    if begin == BEGIN[0]:
+        connection.execute("set transaction isolation level read committed")
+    connection.execute(_for_transaction(connection.info.server_version))
+
+
+def wait_for_locks(connection: Connection) -> None:
+    """Wait for locks without an end from now on, as a session that is another's in a moment does anyway."""
+    if not is_pooled(connection):
+        connection.execute("set lock_timeout = 0")
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Tell whether a connection, as it was opened, goes through a pooler: psycopg then prepares nothing, asked or not."""
+    return connection.prepare_threshold is None
+
+
+@contextmanager
+def transaction(connection: Connection) -> Iterator[None]:
+    """Run a block in a transaction under the coordinator's settings."""
+    with connection.transaction():
+        if is_pooled(connection):
+            connection.execute(_for_transaction(connection.info.server_version))
+        yield
+
+
 def run(connection: Connection, statement: Statement, values: Mapping[str, Any]) -> psycopg.Cursor[Any]:
-    """Run one prepared statement in a transaction of its own: one round trip."""
+    """Run one prepared statement in one round trip: in the transaction that is open, or one of its own."""
+    if is_pooled(connection) and connection.info.transaction_status == TransactionStatus.IDLE:
+        return run_together(connection, [BEGIN, (statement, values), COMMIT])[1]
     with naming_errors(connection):
         return connection.execute(statement.text, values, prepare=True)
 
@@ -96,18 +162,28 @@ def run_all(connection: Connection, steps: Sequence[Step]) -> list[psycopg.Curso
     """Run prepared statements in one transaction and one round trip; all of them, or an error and none."""
     if len(steps) == 1:
         return [run(connection, *steps[0])]
+    return run_together(connection, [BEGIN, *steps, COMMIT])[1:-1]
+
+
+def run_together(connection: Connection, steps: Sequence[Step]) -> list[psycopg.Cursor[Any]]:
+    """Run prepared statements in one round trip; after an error none of the following is run."""
+    pooled = is_pooled(connection)
     failure: psycopg.Error | None = None
     cursors: list[psycopg.Cursor[Any]] = []
     with naming_errors(connection):
-        with connection.pipeline() as pipeline:
-            # An error is kept until the pipeline has ended well: psycopg cannot leave one that it must also drain.
-            try:
-                connection.execute("begin", prepare=True)
-                cursors = [connection.execute(statement.text, values, prepare=True) for statement, values in steps]
-                connection.execute("commit", prepare=True)
-                pipeline.sync()
-            except psycopg.Error as error:
-                failure = error
+        try:
+            with connection.pipeline() as pipeline:
+                # An error is kept until the pipeline has ended: psycopg cannot leave one that it must also drain.
+                try:
+                    for statement, values in steps:
+                        cursors.append(connection.execute(statement.text, values, prepare=True))
+                        if pooled and statement.text.startswith("begin"):
+                            _set_for_transaction(connection, statement)
+                    pipeline.sync()
+                except psycopg.Error as error:
+                    failure = error
+        except psycopg.Error as error:  # of what stood behind the statement that failed, where that was seen early
+            failure = failure or error
         if failure is not None:
             raise failure
     return cursors

@@ -190,9 +190,9 @@ def reason_text(error: Column) -> str:
     return "%(reason)s::text" if error.length is None else f"left(%(reason)s::text, {error.length})"
 
 
-def one_more(attempt: Column) -> str:
+def one_more(attempt: Column, alias: str = "t") -> str:
     """Count an attempt; where its type ends the count stays, since the row could not be claimed any more."""
-    count = f"coalesce(t.{quote(attempt.name)}, 0)"
+    count = f"coalesce({alias}.{quote(attempt.name)}, 0)"
     digits = re.fullmatch(r"numeric\((\d+),(-?\d+)\)", attempt.type)
     most = 10 ** max(int(digits[1]) - int(digits[2]), 0) - 1 if digits else GREATEST.get(attempt.type)
     return f"{count} + 1" if most is None else f"least({count}, {most - 1}) + 1"

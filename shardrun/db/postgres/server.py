@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any
 
@@ -15,18 +15,19 @@ from shardrun.db import check
 from shardrun.db.operate import Counts, Sessions
 from shardrun.db.postgres import catalogue, ddl, driver, fetch, operate, pooler, sql, taking
 from shardrun.db.postgres.driver import Connection
+from shardrun.db.postgres.locks import AdvisoryStore, RowLockStore
 from shardrun.db.postgres.store import PostgresStore
+from shardrun.db.store import Store
 from shardrun.db.table import Layout, Table, lay
 from shardrun.errors import (
     Conflict,
     DatabaseUnreachable,
-    NotInThisVersion,
     Problems,
     ShardrunError,
     Unsupported,
     UsageProblem,
 )
-from shardrun.queue import Queue, Subscription, split_name
+from shardrun.queue import Form, Queue, Subscription, split_name
 
 OLDEST = 120000
 """PostgreSQL 12, as the server numbers it."""
@@ -59,6 +60,8 @@ class Postgres:
         self._dsn = dsn
         self._source = source
         self._version = ""
+        self._pooled = False
+        self._shares_sessions: bool | None = None  # not known yet
         try:
             self._settings = driver.settings(dsn)
         except psycopg.Error:
@@ -106,9 +109,9 @@ class Postgres:
         connection.rollback()
         return connection
 
-    def _connect(self, part: str, autocommit: bool) -> Connection:
+    def _connect(self, part: str, autocommit: bool, kind: type[Connection] = psycopg.Connection) -> Connection:
         try:
-            connection = driver.connect(self._dsn, part, autocommit)
+            connection = driver.connect(self._dsn, part, autocommit, kind)
         except psycopg.Error as error:
             raise DatabaseUnreachable(self._unreachable(error)) from None
         version = connection.info.server_version
@@ -137,6 +140,21 @@ class Postgres:
         except psycopg.Error:
             return False
 
+    def is_alive(self, connection: Connection) -> bool:
+        """Tell, by an empty query, whether a connection still works; it changes nothing, inside a transaction either."""
+        try:
+            return not connection.closed and connection.pgconn.exec_(b"").status == ExecStatus.EMPTY_QUERY
+        except psycopg.Error:
+            return False
+
+    def descriptor(self, connection: Connection) -> int | None:
+        """Name the connection's socket."""
+        return connection.fileno()
+
+    def only_replica(self, subscription: Subscription) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Let any number of replicas serve any form."""
+        return nullcontext()
+
     def reset(self, connection: Connection) -> bool:
         """Roll back and put the driver's settings back; costs no round trip where nothing is open.
 
@@ -149,7 +167,7 @@ class Postgres:
             if connection.info.transaction_status != TransactionStatus.IDLE:
                 connection.rollback()
             for name in ATTRIBUTES:
-                wanted = DEFAULTS[name]
+                wanted = None if self._pooled and name == "prepare_threshold" else DEFAULTS[name]
                 if getattr(connection, name) != wanted:
                     setattr(connection, name, wanted)
         except psycopg.Error:
@@ -174,6 +192,8 @@ class Postgres:
     def session(self, connection: Connection) -> str | None:
         """Name the server session behind a connection that has no transaction open: its process, and when that began."""
         with driver.naming_errors(connection), connection.transaction():
+            if driver.is_pooled(connection):
+                return pooler.session(connection)
             row = connection.execute(sql.SESSION).fetchone()
         return str(row[0]) if row else None
 
@@ -184,8 +204,9 @@ class Postgres:
         """
         values = (list(sessions),)
         until = monotonic() + GONE_SECONDS
+        at_work = pooler.AtWork(sessions)
         with driver.naming_errors(connection):
-            while connection.execute(sql.END_SESSIONS, values).fetchall():
+            while connection.execute(sql.END_SESSIONS, values).fetchall() or at_work.remains(connection, monotonic()):
                 if monotonic() > until:
                     raise Conflict(f"PostgreSQL has not ended the sessions of {part} within {GONE_SECONDS:g} s.")
                 connection.execute("select pg_sleep(0.005)")
@@ -195,13 +216,12 @@ class Postgres:
         with suppress(psycopg.Error):
             connection.close()
 
-    def store(self, connection: Connection, subscription: Subscription) -> PostgresStore:
+    def store(self, connection: Connection, subscription: Subscription) -> Store:
         """Build a subscription's statements; raises `Problems` with all that does not fit."""
         queue = subscription.queue
         found, table, dead = self._fit(connection, subscription)
-        if queue.locked_until is None:
-            missing = NotInThisVersion(check.where(queue), "the row lock form (a queue without locked_until)")
-            found.append(missing)
+        if queue.form is Form.ADVISORY:
+            found += self.needs_session(connection, check.where(queue), "the advisory lock form")
         if found or table is None:
             raise Problems(found)
         utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
@@ -225,14 +245,15 @@ class Postgres:
         return taking.PostgresTaking(layout)
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
-        """List what would work badly: a claim without an index."""
+        """List what would work badly: a claim without an index, a trigger that keeps rows from being deleted."""
         found, table, _ = self._fit(connection, subscription)
         if found or table is None:
             return []
-        layout = lay(table, subscription)
-        if not check.missing_index(layout):
-            return []
-        return [f"{subscription.queue.name}: no index serves the claim. {ddl.index_of(layout)}"]
+        layout, name = lay(table, subscription), subscription.queue.name
+        said = [f"{name}: no index serves the claim. {ddl.index_of(layout)}"] if check.missing_index(layout) else []
+        if layout.column("processed_at") is None or layout.dead is not None or subscription.dead_letter is not None:
+            said += [f"{name}: {sentence}" for sentence in catalogue.keeping_rows(connection, table)]
+        return said
 
     def _fit(
         self, connection: Connection, subscription: Subscription
@@ -252,7 +273,7 @@ class Postgres:
         The connection is one to run them on: an index that is made concurrently waits for whoever uses the table.
         """
         if connection is not None:
-            connection.execute("set lock_timeout = 0")
+            driver.wait_for_locks(connection)
 
         def read(parts: Sequence[str]) -> Table | None:
             return None if connection is None else catalogue.read(connection, parts)
@@ -285,6 +306,12 @@ class Postgres:
         return lay(table, subscription, dead)
 
 
+STORES: dict[Form, type[PostgresStore] | type[RowLockStore] | type[AdvisoryStore]] = {
+    Form.LEASE: PostgresStore,
+    Form.ROW_LOCK: RowLockStore,
+    Form.ADVISORY: AdvisoryStore,
+}
+
 DEFAULTS: dict[str, Any] = {
     "autocommit": False,
     "isolation_level": None,
@@ -294,6 +321,17 @@ DEFAULTS: dict[str, Any] = {
     "cursor_factory": psycopg.Cursor,
     "prepare_threshold": 5,
 }
+
+
+def _is_own_session(connection: Connection) -> bool:
+    """Tell whether no pooler lies between; then let the server look for the client while a statement runs.
+
+    Where the server's system cannot look (SQLSTATE 22023), the session lives on as it does on PostgreSQL 13.
+    """
+    setting = f"set_config('client_connection_check_interval', '{CHECK_INTERVAL}', false)"
+    what = setting if connection.info.server_version >= 140000 else "1"
+    cursor = connection.execute(f"select {what} where pg_backend_pid() = {connection.info.backend_pid}")
+    return cursor.fetchone() is not None
 
 
 def _reason(text: str, password: str) -> str:

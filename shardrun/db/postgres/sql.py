@@ -252,8 +252,9 @@ select {some(f"{at} is null")}
 
 def waiting(layout: Layout) -> Statement:
     """Look why a claim took nothing: rows that are due later, held, and neither; the first due time; another group."""
-    table, due, lock = table_name(layout.table), layout.column("retry_after"), layout.roles["locked_until"]
+    table, due, lock = table_name(layout.table), layout.column("retry_after"), layout.column("locked_until")
     mine, processed, group = unfinished_rows(layout, "c"), layout.column("processed_at"), layout.column("group")
+    is_held = f"coalesce(c.{quote(lock.name)} > {now_of(lock)}, false)" if lock else "false"
     at = f"c.{quote(due.name)}" if due else "null::timestamptz"
     is_later = f"coalesce({at} > {now_of(due)}, false)" if due else "false"
     where = f"\n   where {conjunction(mine, 4)}" if mine else ""
@@ -265,7 +266,7 @@ def waiting(layout: Layout) -> Statement:
 with clock as materialized (
   select clock_timestamp() as now
 ), seen as (
-  select {at} as due, {is_later} as later, coalesce(c.{quote(lock.name)} > {now_of(lock)}, false) as held
+  select {at} as due, {is_later} as later, {is_held} as held
     from {table} as c{where}
    order by {claim_order(layout)}
    limit %(limit)s

@@ -123,21 +123,14 @@ class PostgresStore:
     def _take(self, connection: Connection, statement: Statement, values: Mapping[str, Any]) -> list[Claimed]:
         if self._fetch is not None:
             return self._claim_and_fetch(connection, statement, values, self._fetch)
-        cursor = driver.run(connection, statement, values)
         names = list(self.layout.table.columns) if self.layout.row_mode else None
-        try:
-            rows = cursor.fetchall()
-        except Exception:  # whatever a loader raises: the claim has committed, and none of its rows may be forgotten
-            return apart.claimed(cursor, names)
-        if names is not None:
-            return [Claimed._make((*row[:8], dict(zip(names, row[9:], strict=True)))) for row in rows]
-        return list(map(Claimed._make, rows))
+        return apart.read(driver.run(connection, statement, values), names)
 
     def _claim_and_fetch(
         self, connection: Connection, statement: Statement, values: Mapping[str, Any], fetch: Fetch
     ) -> list[Claimed]:
         """Claim and fetch in one transaction, so that no row is held whose body was never asked for."""
-        with driver.naming_errors(connection), connection.transaction():
+        with driver.naming_errors(connection), driver.transaction(connection):
             rows = connection.execute(statement.text, values, prepare=True).fetchall()
             bodies = fetch.bodies(connection, [row[0] for row in rows])
         return [Claimed._make((*row[:8], bodies[row[0]])) for row in rows]
@@ -170,17 +163,17 @@ class PostgresStore:
         effective: set[Any] = set()
         for group, cursor in zip(shared, cursors, strict=False):
             everything = cursor.rowcount == len(group.ids)
-    def step(self, one: Settlement) -> Step:
-        """Give the statement that writes one settlement in a transaction that is open already."""
-        shared, _ = share([one], drops_alone=self._alone[Verb.DROP] is not None)
-        return self._step_shared(shared[0]) if shared else self._step_alone(one)
-
             effective.update(group.ids if everything else [row[0] for row in cursor.fetchall()])
         singles = cursors[len(shared) :]
         effective.update(compress((one.id for one in alone), (cursor.rowcount > 0 for cursor in singles)))
         if repeated and (doubted := not_among(effective, settlements, acked)):
             effective |= self._resolve(connection, doubted)
         return effective
+
+    def step(self, one: Settlement) -> Step:
+        """Give the statement that writes one settlement in a transaction that is open already."""
+        shared, _ = share([one], drops_alone=self._alone[Verb.DROP] is not None)
+        return self._step_shared(shared[0]) if shared else self._step_alone(one)
 
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
         """Look at what is left, along the claim's index."""

@@ -1,0 +1,20 @@
+"""What the coordinator asks of a store whose rows are held by a connection: a row lock, or a lock on the row's key."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shardrun.db.store import Connection, Store
+
+
+class LockStore(Store, Protocol):
+    """The statements of one subscription whose claims and settlements of a row run on one and the same connection.
+
+    `claim` takes rows and leaves them held by its connection: in a transaction that stays open, or by a lock of the session.
+    It takes as many as one delivery has, and lets go of everything where it takes none. `settle` writes and lets go; where it
+    raises `Conflict` or `StatementFailed` nothing was written, and settling again takes the row again first if it was let go
+    (a row that another has taken meanwhile is lost). A RECOUNT keeps the row. Tokens are empty.
+    """
+
+    def let_go(self, connection: Connection) -> None:
+        """Let go of whatever the connection holds, nothing written."""

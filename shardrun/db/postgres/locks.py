@@ -1,0 +1,265 @@
+"""Speak for one subscription whose rows a connection holds on PostgreSQL: by a row lock, or by a lock on the row's key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from psycopg.pq import TransactionStatus
+
+from shardrun.db.avoided import Avoided
+from shardrun.db.postgres import apart, driver, locks_sql, sql
+from shardrun.db.postgres.driver import COMMIT, Connection, Step
+from shardrun.db.postgres.fetch import Fetch
+from shardrun.db.settling import storable
+from shardrun.db.statement import Statement
+from shardrun.db.store import NONE_ACKED, WAITING_LIMIT, Acked, Backlog, Claimed, Settlement, Verb, Waiting
+from shardrun.db.table import Layout, payload_kind
+from shardrun.errors import DeclarationProblem, ShardrunError, StatementFailed
+
+NOTHING: Mapping[str, Any] = {
+    "limit": 0,
+    "full_keys": "{}",
+    "avoided": "{}",
+    "busy": "{}",
+    "ids": "{}",
+    "id": None,
+    "key": None,
+    "delay": None,
+    "attempt": 0,
+    "reason": None,
+}
+"""Parameters under which every statement runs, touches no row and locks no key."""
+
+FIRST_PAGE, LARGEST_PAGE = 16, 256
+"""Rows that one look for a free key reads. Larger: fewer looks past keys that others hold. Smaller: less read in vain."""
+
+MOST_TRIED = 1000
+"""Keys that one claim tries. Larger: it finds a free key behind more busy ones. Smaller: less work where all are busy."""
+
+
+class HoldingStore:
+    """What both forms share: settlements by id on the connection that holds the row, and looks at what is left."""
+
+    def __init__(self, layout: Layout, where: str, encodes_all: bool, fetch: Fetch | None, name: str) -> None:
+        self.layout = layout
+        self._where = where
+        self._encodes_all = encodes_all
+        self._fetch = fetch
+        self._avoided = Avoided(name)
+        self._ids = driver.array_of(layout.roles["id"])
+        key = layout.column("partition_key")
+        self._keys = driver.array_of(key) if key is not None else None
+        self._names = list(layout.table.columns) if layout.row_mode else None
+        self._constants = {"group": layout.group, "dead_group": layout.dead_group}
+        self._verbs: dict[Verb, Statement | None] = {
+            Verb.ACK: locks_sql.ack(layout),
+            Verb.DROP: locks_sql.drop(layout),
+            Verb.RETRY: locks_sql.retry(layout),
+            Verb.SNOOZE: locks_sql.snooze(layout),
+            Verb.BURY: locks_sql.bury(layout),
+            Verb.RELEASE: locks_sql.release(layout),
+            Verb.RECOUNT: locks_sql.recount(layout),
+        }
+        self._backlog = sql.backlog(layout)
+        self._waiting = sql.waiting(layout)
+
+    @property
+    def payload_kind(self) -> str | None:
+        """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
+        return payload_kind(self.layout)
+
+    def statements(self) -> list[Statement]:
+        """List every statement that this store runs inside a transaction."""
+        every = [*self._verbs.values(), self._backlog, self._waiting, self._fetch.statement if self._fetch else None]
+        return [one for one in every if one is not None]
+
+    def prepare(self, connection: Connection) -> int:
+        """Run every statement on no row, in a transaction that is rolled back: names, types and permissions are checked."""
+        statements = self.statements()
+        try:
+            with driver.naming_errors(connection), connection.transaction(force_rollback=True):
+                for statement in statements:
+                    connection.execute(statement.text, {**NOTHING, **self._constants}, prepare=True)
+        except StatementFailed as problem:
+            raise DeclarationProblem(f"{self._where}: {problem}") from problem
+        return len(statements)
+
+    def settle(
+        self,
+        connection: Connection,
+        settlements: Sequence[Settlement],
+        repeated: bool = False,  # noqa: ARG002 - what another connection may have written is never written again here
+        acked: Acked = NONE_ACKED,
+    ) -> set[Any]:
+        """Write the settlements of a delivery and let go of it; a RECOUNT keeps it. Returns the ids that took effect."""
+        acks = [Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids]
+        every = [*settlements, *acks]
+        keeps = all(one.verb is Verb.RECOUNT for one in every)
+        try:
+            return self._write(connection, every, keeps)
+        except StatementFailed as error:
+            for one in every:
+                if one.verb not in (Verb.ACK, Verb.DROP):  # after those it is tried as a failed attempt
+                    self._avoided.add(one.id, str(error).rstrip("."))
+            raise
+
+    def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
+        raise NotImplementedError
+
+    def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
+        """Look at what is left, held rows among it, along the claim's index."""
+        values = {"group": self.layout.group, "ids": self._ids(awaited)}
+        ready, later, is_awaited = driver.run(connection, self._backlog, values).fetchall()[0]
+        return Backlog(ready=ready, later=later, awaited=is_awaited)
+
+    def waiting(self, connection: Connection) -> Waiting:
+        """Look why a claim took nothing, along the claim's index."""
+        values = {"group": self.layout.group, "limit": WAITING_LIMIT}
+        return Waiting._make(driver.run(connection, self._waiting, values).fetchall()[0])
+
+    def let_go(self, connection: Connection) -> None:
+        """Roll back what is open."""
+        with driver.naming_errors(connection):
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                connection.rollback()
+
+    def _values(self, limit: int, full_keys: Sequence[Any]) -> dict[str, Any]:
+        full = self._keys(full_keys) if self._keys is not None else "{}"
+        avoided = self._ids(self._avoided.ids())
+        return {"limit": limit, "full_keys": full, "avoided": avoided, "group": self.layout.group}
+
+    def _step(self, one: Settlement) -> Step:
+        statement = self._verbs[one.verb]
+        if statement is None:
+            raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
+        values = {
+            "id": one.id,
+            "delay": float(one.delay) if one.delay else None,
+            "attempt": one.attempt,
+            "reason": storable(one.reason, self._encodes_all),
+        }
+        return statement, {**values, **self._constants}
+
+    def _bodies(self, connection: Connection, rows: list[Claimed]) -> list[Claimed]:
+        """Give rows what the queue's own SELECT finds for them."""
+        if self._fetch is None or not rows:
+            return rows
+        bodies = self._fetch.bodies(connection, [row.id for row in rows])
+        return [row._replace(body=bodies[row.id]) for row in rows]
+
+    def _or_let_go(self, connection: Connection, claim: Callable[[], list[Claimed]]) -> list[Claimed]:
+        """Run a claim, and let go of what it held by then where it fails."""
+        try:
+            rows = claim()
+        except ShardrunError:
+            if not connection.closed:
+                self.let_go(connection)
+            raise
+        if not rows:
+            self.let_go(connection)
+        return rows
+
+
+class RowLockStore(HoldingStore):
+    """Rows held by the transaction that read them, which stays open until they are settled."""
+
+    def __init__(
+        self, layout: Layout, where: str, encodes_all: bool = True, fetch: Fetch | None = None, name: str = ""
+    ) -> None:
+        super().__init__(layout, where, encodes_all, fetch, name)
+        self._begin: Step = (locks_sql.begin(layout), {})
+        self._claim = locks_sql.claim(layout)
+        self._take_again = locks_sql.take_again(layout)
+
+    def statements(self) -> list[Statement]:
+        """List every statement that this store runs inside a transaction."""
+        return [self._claim, self._take_again, *super().statements()]
+
+    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
+        """Lock up to `limit` rows, in claim order; the transaction stays open where there are any."""
+        step = (self._claim, self._values(limit, full_keys))
+
+        def claim() -> list[Claimed]:
+            found = driver.run_together(connection, [self._begin, step])[-1]
+            return self._bodies(connection, apart.read(found, self._names))
+
+        return self._or_let_go(connection, claim)
+
+    def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
+        steps = [self._step(one) for one in settlements]
+        if (
+            connection.info.transaction_status == TransactionStatus.IDLE
+        ):  # an error has ended the one that held the rows
+            taken = self._rows_taken_again(connection, settlements)
+            settlements = [one for one in settlements if one.id in taken]
+            steps = [step for step in steps if step[1]["id"] in taken]
+        cursors = driver.run_together(connection, steps if keeps else [*steps, COMMIT])
+        return {one.id for one, cursor in zip(settlements, cursors, strict=False) if cursor.rowcount > 0}
+
+    def _rows_taken_again(self, connection: Connection, settlements: Sequence[Settlement]) -> set[Any]:
+        looks = [(self._take_again, {"id": one.id, "group": self.layout.group}) for one in settlements]
+        cursors = driver.run_together(connection, [self._begin, *looks])[1:]
+        return {one.id for one, cursor in zip(settlements, cursors, strict=True) if cursor.rowcount > 0}
+
+
+class AdvisoryStore(HoldingStore):
+    """Rows held by a lock of the session on the row's key; nothing is open while the handler runs."""
+
+    def __init__(
+        self, layout: Layout, where: str, encodes_all: bool = True, fetch: Fetch | None = None, name: str = ""
+    ) -> None:
+        super().__init__(layout, where, encodes_all, fetch, name)
+        self._lock_key = locks_sql.lock_key(layout)
+        self._take = locks_sql.take(layout)
+        self._isolated: Step = (locks_sql.begin(layout), {})
+
+    def statements(self) -> list[Statement]:
+        """List every statement that this store runs inside a transaction."""
+        return [self._lock_key, self._take, locks_sql.UNLOCK, *super().statements()]
+
+    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:  # noqa: ARG002
+        """Lock the first free key of a due row, then read the row again and count its attempt (R11): one row at most."""
+        values = self._values(FIRST_PAGE, full_keys)
+        return self._or_let_go(connection, lambda: self._claim(connection, values))
+
+    def let_go(self, connection: Connection) -> None:
+        """Roll back what is open, and unlock."""
+        super().let_go(connection)
+        driver.run(connection, locks_sql.UNLOCK, {})
+
+    def _claim(self, connection: Connection, values: dict[str, Any]) -> list[Claimed]:
+        passed_over, busy = list[Any](self._avoided.ids()), list[str]()
+        while len(busy) < MOST_TRIED:
+            values |= {"avoided": self._ids(passed_over), "busy": busy}
+            id, key, tried, seen = driver.run(connection, self._lock_key, values).fetchall()[0]
+            if key is None:
+                if seen < values["limit"]:
+                    break
+                busy += tried  # the rest of their rows are not looked at
+                values["limit"] = min(2 * values["limit"], LARGEST_PAGE)
+                continue
+            if rows := self._take_row(connection, id, key):
+                return rows
+            passed_over.append(id)
+            driver.run(connection, locks_sql.UNLOCK, {})
+        return []
+
+    def _take_row(self, connection: Connection, id: Any, key: str) -> list[Claimed]:
+        step = (self._take, {"id": id, "key": key, "group": self.layout.group})
+        try:
+            with driver.naming_errors(connection):
+                if self._fetch is None:
+                    return apart.read(driver.run(connection, *step), self._names)
+                with connection.transaction():
+                    found = connection.execute(step[0].text, step[1], prepare=True)
+                    return self._bodies(connection, apart.read(found, self._names))
+        except StatementFailed as error:
+            self._avoided.add(id, str(error).rstrip("."))
+            return []
+
+    def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
+        steps = [self._step(one) for one in settlements]
+        unlock: list[Step] = [] if keeps else [(locks_sql.UNLOCK, {})]  # after the COMMIT (R11)
+        cursors = driver.run_together(connection, [self._isolated, *steps, COMMIT, *unlock])[1:]
+        return {one.id for one, cursor in zip(settlements, cursors, strict=False) if cursor.rowcount > 0}
