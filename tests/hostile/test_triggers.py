@@ -8,7 +8,7 @@ from shardrun.db import avoided
 from shardrun.db.store import Settlement, Verb
 from shardrun.errors import StatementFailed
 from tests.store.conftest import Opener
-from tests.store.place import Holder, Place, usual
+from tests.store.place import Holder, Place, subscribe, usual
 
 SWALLOWS = {
     "postgres": """
@@ -191,3 +191,30 @@ def test_a_claimed_row_may_be_referred_to_by_new_rows(open_place: Opener) -> Non
     (row,) = holder.claim()
     place.run("insert into audit values (1)")
     assert holder.one(Verb.RELEASE, row)
+
+
+def test_a_start_names_a_trigger_that_keeps_acked_rows(open_place: Opener) -> None:
+    """C95, A5: its acks would look lost, and the rows run again and again; one that lets rows go is not named."""
+    place = open_place("postgres")
+    place.create_usual(processed_at="time")
+    run_script(
+        place,
+        """
+        create function keeps() returns trigger language plpgsql as $$ begin
+          update q set priority = 9 where id = old.id; return null; end $$;
+        create function archives() returns trigger language plpgsql as $$ begin return old; end $$;
+        create trigger "Soft" before delete or update on q for each row execute function keeps();
+        create trigger archives before delete on q for each row execute function archives();
+        create trigger later after delete on q for each row execute function keeps();
+        create trigger off before delete on q for each row execute function keeps();
+        alter table q disable trigger off;
+        create index on q (priority, retry_after nulls first, id);
+        create index on q (priority, retry_after nulls first, id) where processed_at is null""",
+    )
+    deletes, marks = usual(), usual(processed_at="processed_at")
+    assert place.database.warnings(place.own, subscribe(deletes)) == [
+        "q: trigger Soft, before delete, can return NULL. A row whose deletion it swallows counts as lost when it ends, "
+        "and runs again and again. Have it return OLD, or let finished rows stay: processed_at=."
+    ]
+    assert place.database.warnings(place.own, subscribe(marks)) == []
+    assert len(place.database.warnings(place.own, subscribe(marks, dead_letter="q_dead"))) == 1

@@ -75,6 +75,20 @@ select case when n.nspname = any (current_schemas(false)) then c.relname else n.
    and n.nspname not like 'pg\\_%%' limit 10000"""
 
 
+KEEPING = """
+select t.tgname
+  from pg_trigger t join pg_proc p on p.oid = t.tgfoid
+ where t.tgrelid = to_regclass(%s) and not t.tgisinternal and t.tgenabled in ('O', 'A')
+   and t.tgtype & 11 = 11 and p.prosrc ~* 'return\\s+null'
+ order by 1"""
+"""11: for each row, before, on delete."""
+
+KEEPS = (
+    "trigger {}, before delete, can return NULL. A row whose deletion it swallows counts as lost when it ends, and runs "
+    "again and again. Have it return OLD, or let finished rows stay: processed_at=."
+)
+
+
 def read(connection: Connection, parts: Sequence[str]) -> Table | None:
     """Read a table by the parts of its name, found as the server finds it; None where there is none."""
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
@@ -94,6 +108,13 @@ def read(connection: Connection, parts: Sequence[str]) -> Table | None:
         rewrites=rewrites,
         obstacle=_inherited(heirs) if heirs else OBSTACLES.get(kind),
     )
+
+
+def keeping_rows(connection: Connection, table: Table) -> list[str]:
+    """Say which triggers of a table may swallow a DELETE, as far as the text of their functions tells."""
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in table.parts)
+    with naming_errors(connection):
+        return [KEEPS.format(row[0]) for row in connection.execute(KEEPING, (quoted,))]
 
 
 def names(connection: Connection) -> list[str]:
