@@ -12,6 +12,7 @@ import pytest
 
 from shardrun import modules
 from tests import mariadb as mariadb_server
+from tests import pgbouncer as pooler
 from tests import servers
 
 _started: list[servers.Postgres] = []
@@ -64,6 +65,19 @@ def mariadb() -> Iterator[mariadb_server.Mariadb]:
     """Give the session's MariaDB server; its databases go with the session."""
     try:
         server = mariadb_server.mariadb()
+    except servers.NoServer as problem:
+        if os.environ.get("SHARDRUN_TEST_ALLOW_SKIP") == "1":
+            pytest.skip(str(problem))
+        pytest.fail(str(problem), pytrace=False)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: servers.Postgres) -> Iterator[pooler.Pgbouncer]:
+    """Give a PgBouncer in transaction mode before the session's PostgreSQL."""
+    try:
+        server = pooler.Pgbouncer(postgres)
     except servers.NoServer as problem:
         if os.environ.get("SHARDRUN_TEST_ALLOW_SKIP") == "1":
             pytest.skip(str(problem))

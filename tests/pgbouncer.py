@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import psycopg
+import psycopg.rows
 
 from tests.programs import find_pgbouncer
-from tests.servers import Keeper, NoServer, Postgres, free_port, throwaway_folder, unprivileged_user
+from tests.servers import Keeper, NoServer, Postgres, free_port, throwaway_folder, unprivileged_user, with_database
 
 CONFIGURATION = """\
 [databases]
@@ -22,16 +25,17 @@ listen_addr = 127.0.0.1
 listen_port = {own_port}
 unix_socket_dir =
 auth_type = any
-pool_mode = {mode}
+admin_users = {user}
+pool_mode = transaction
 default_pool_size = 8
 reserve_pool_size = 0
 """
 
 
 class Pgbouncer:
-    """A pooler in one mode (`session`, `transaction`) before a server; every client is let in as the server's role."""
+    """A pooler in transaction mode before a server; every client is let in as the server's role."""
 
-    def __init__(self, server: Postgres, mode: str) -> None:
+    def __init__(self, server: Postgres) -> None:
         program = find_pgbouncer()
         if program is None:
             raise NoServer(
@@ -39,7 +43,7 @@ class Pgbouncer:
                 "or set SHARDRUN_TEST_PGBOUNCER to the program's path."
             )
         parts = urlsplit(server.dsn)
-        self._parts = parts
+        self.server = server
         self.port = free_port()
         user = unprivileged_user()
         self.folder = throwaway_folder("shardrun-test-pgbouncer-", user)
@@ -51,7 +55,6 @@ class Pgbouncer:
                 user=unquote(parts.username or ""),
                 password=unquote(parts.password or ""),
                 own_port=self.port,
-                mode=mode,
             )
         )
         file.chmod(0o644)
@@ -67,13 +70,34 @@ class Pgbouncer:
         account = parts.netloc.rpartition("@")[0]
         return parts._replace(netloc=f"{account}@127.0.0.1:{self.port}").geturl()
 
+    def server_dsn(self, dsn: str) -> str:
+        """Name a database that is reached through the pooler on the server itself."""
+        return with_database(self.server.dsn, urlsplit(dsn).path[1:])
+
     def show(self, what: str) -> list[dict[str, Any]]:
         """Ask the pooler's own console: `clients`, `servers`, `pools`."""
-        console = self.dsn(self._parts._replace(path="/pgbouncer").geturl())
-        with psycopg.connect(console, autocommit=True, row_factory=psycopg.rows.dict_row) as connection:
-            return (
-                psycopg.ClientCursor(connection, row_factory=psycopg.rows.dict_row).execute(f"show {what}").fetchall()
-            )
+        with self._console() as cursor:
+            return cursor.execute(f"show {what}").fetchall()
+
+    def set(self, **settings: str) -> None:
+        """Change settings, for clients that come from now on."""
+        with self._console() as cursor:
+            for name, value in settings.items():
+                cursor.execute(f"set {name} = '{value}'")
+
+    def forget(self, dsn: str) -> None:
+        """Close every connection to a database."""
+        name = urlsplit(dsn).path[1:]
+        with self._console() as cursor:
+            if any(one["database"] == name for one in cursor.execute("show pools").fetchall()):
+                cursor.execute(f"kill {name}")
+                cursor.execute(f"resume {name}")
+
+    @contextmanager
+    def _console(self) -> Iterator[psycopg.ClientCursor[dict[str, Any]]]:
+        console = self.dsn(with_database(self.server.dsn, "pgbouncer"))
+        with psycopg.connect(console, autocommit=True) as connection:
+            yield psycopg.ClientCursor(connection, row_factory=psycopg.rows.dict_row)
 
     def close(self) -> None:
         """End the pooler and remove its folder."""
