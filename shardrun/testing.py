@@ -19,11 +19,13 @@ def delivery(
     group: str | None = None,
     draining: bool = False,
     connection: Any = None,
+    tx: Any = None,
 ) -> Delivery:
     """Make a Delivery for a test: `render(Invoice(number=7), delivery(attempt=2))`.
 
     `connection` is a driver's connection that `delivery.connection()` lends: the block commits, or rolls back when it raises,
-    as in a child; it stays open. Without one, `connection()` raises `RuntimeError`.
+    as in a child; it stays open. Without one, `connection()` raises `RuntimeError`. `tx` is a driver's connection with a
+    transaction of the test's own, which nothing here ends.
     """
 
     @contextmanager
@@ -36,4 +38,5 @@ def delivery(
         connection.commit()
 
     made = Delivery(id=id, key=key, attempt=attempt, headers=headers, group=group, is_draining=lambda: draining)
+    made = replace(made, transaction=tx)
     return made if connection is None else replace(made, lend=lend)

@@ -79,9 +79,7 @@ class PostgresTaking:
         begin = BEGIN.format(isolation=self._begin, milliseconds=milliseconds)
         values = {"id": id, "token": token}
         with driver.naming_errors(connection):
-            result = connection.pgconn.exec_(begin.encode())
-            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-                raise psycopg.errors.error_from_result(result)
+            _send(connection, begin)
             steps = [(self._take.text, values), (RESTORE, {}), (f"savepoint {SAVEPOINT}", {})]
             if _run(connection, steps)[0].rowcount:
                 return True
@@ -93,9 +91,13 @@ class PostgresTaking:
         self._look_at(connection, keep)
         utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
         statement, values = self._stores[utf8].step(settlement)
-        first = f"{'release' if keep else 'rollback to'} savepoint {SAVEPOINT}"
+        steps: Steps = [(statement.text, values)]
         try:
-            return _run(connection, [(first, {}), (statement.text, values)])[1].rowcount > 0
+            if keep:
+                steps = [(f"release savepoint {SAVEPOINT}", {}), *steps]
+            else:  # past psycopg, which takes any ROLLBACK for the end of all that it has prepared
+                _send(connection, f"rollback to savepoint {SAVEPOINT}")
+            return _run(connection, steps)[-1].rowcount > 0
         except psycopg.Error as error:
             if error.sqlstate in NOT_OURS:
                 raise ended("a COMMIT or ROLLBACK of its own") from error
@@ -139,6 +141,13 @@ class PostgresTaking:
     def lend(self, connection: Lent, what: str | None) -> None:
         """Refuse to commit, roll back or close the connection from now on, or no more."""
         connection.transaction_of = what
+
+
+def _send(connection: Lent, text: str) -> None:
+    """Run statements without parameters, in one round trip and none of psycopg's machinery."""
+    result = connection.pgconn.exec_(text.encode())
+    if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        raise psycopg.errors.error_from_result(result)
 
 
 def _run(connection: Lent, steps: Steps) -> list[psycopg.Cursor[Any]]:
