@@ -43,6 +43,12 @@ def place(request: pytest.FixtureRequest, open_place: Opener) -> Place:
     return open_place(request.param)
 
 
+@pytest.fixture(params=["postgres", "sqlite"])
+def one_of_two(request: pytest.FixtureRequest, open_place: Opener) -> Place:
+    """Give an empty database of PostgreSQL and SQLite in turn, as `place` for tests that have others for MariaDB."""
+    return open_place(request.param)
+
+
 def _empty(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         names = connection.execute(

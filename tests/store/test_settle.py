@@ -8,6 +8,7 @@ import pytest
 
 from shardrun.db.store import Settlement, Verb
 from shardrun.errors import StatementFailed
+from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
 
 VERBS = [Verb.ACK, Verb.DROP, Verb.RETRY, Verb.SNOOZE, Verb.BURY, Verb.RELEASE, Verb.RECOUNT]
@@ -178,8 +179,10 @@ def test_a_constraint_that_forbids_one_row_undoes_the_batch(place: Place) -> Non
     assert [holder.settle(Settlement(Verb.ACK, row.id, row.token)) for row in (rows[0], rows[2])] == [{1}, {3}]
 
 
-def test_a_constraint_checked_at_commit_is_seen(place: Place) -> None:
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_a_constraint_checked_at_commit_is_seen(open_place: Opener, dialect: str) -> None:
     """C93: a deferred foreign key refuses the commit; the row is not reported as settled, and the connection works on."""
+    place = open_place(dialect)
     place.create_usual()
     place.run("create table audit (row_id bigint references q (id) deferrable initially deferred)")
     place.fill(3)

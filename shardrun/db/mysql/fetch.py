@@ -79,14 +79,13 @@ def build(connection: Connection, layout: Layout, text: str, where: str) -> Fetc
     key = layout.roles["id"]
     try:
         with naming_errors(connection):
-            connection.execute(
-                "set session sql_select_limit = 0"
-            )  # a derived table would not tell where columns come from
+            connection.execute(f"select exists (\n{inner}\n)")  # nothing but a SELECT can stand there
+            connection.execute("set session sql_select_limit = 0")  # for the text itself tells where columns come from
             try:
                 cursor = connection.execute(inner)
             finally:
                 connection.execute("set session sql_select_limit = default")
-            columns = _described(connection, cursor)
+            columns = _described(connection, cursor, layout)
             fetched.check(where, key.name, [column.name for column in columns])
             connection.execute(f"select 1 from (\n{inner}\n) as f limit 0")
     except StatementFailed as error:
@@ -97,23 +96,30 @@ def build(connection: Connection, layout: Layout, text: str, where: str) -> Fetc
     return Fetch(layout, text, {column.name: column.kind for column in columns})
 
 
-def _described(connection: Connection, cursor: Any) -> list[Column]:
-    """Name the columns of a result: as their table has them, or else as the protocol tells."""
+def _described(connection: Connection, cursor: Any, layout: Layout) -> list[Column]:
+    """Name the columns of a result: as their table has them, or else as the protocol tells.
+
+    MariaDB's JSON is text to the protocol. What comes through a WITH or a subquery is JSON where the queue's own column of
+    that name is.
+    """
     read: Callable[[str, str], Table | None] = cache(lambda schema, table: catalogue.read(connection, (schema, table)))
     fields = getattr(getattr(cursor, "_result", None), "fields", None)  # PyMySQL keeps where columns come from
     if fields is None:
-        return [_typed(name, code, None) for name, code, *_ in cursor.description or ()]
+        return [_typed(name, code, None, layout) for name, code, *_ in cursor.description or ()]
     found = []
     for field in fields:
         table = read(field.db, field.org_table) if field.org_table and field.db else None
         origin = table.columns.get(field.org_name) if table else None
-        kind = _typed(field.name, field.type_code, field.charsetnr)
-        found.append(Column(field.name, origin.kind, origin.type) if origin else kind)
+        typed = _typed(field.name, field.type_code, field.charsetnr, layout)
+        found.append(Column(field.name, origin.kind, origin.type) if origin else typed)
     return found
 
 
-def _typed(name: str, code: int, charset: int | None) -> Column:
+def _typed(name: str, code: int, charset: int | None, layout: Layout) -> Column:
     kind = CODES.get(code, "other")
     if kind == "text" and charset == BYTES:
         kind = "binary"
+    same = layout.table.columns.get(name)
+    if kind == "text" and same is not None and same.kind == "json":
+        kind = "json"
     return Column(name=name, kind=kind, type=kind)

@@ -180,11 +180,13 @@ def next_token(layout: Layout, alias: str) -> str:
     """
     lock = layout.roles["locked_until"]
     held, two = f"{alias}.{quote(lock.name)}", 2 * micros(lock)
-    step = f"interval {two} - mod({_micros_of(held)}, {two}) microsecond"
+    step = f"interval {two} - {_odd_part(held, two)} microsecond"
     return (
         f"greatest({_later(layout, two)},\n"
-        f"           case when {held} >= {AGED_BEFORE[lock.kind]} then {held} + {step}\n"
-        f"                when {held} >= {EARLIEST} then {not_aged(lock, alias)} + {step}\n"
+        f"           case when {held} >= {AGED_BEFORE[lock.kind]}\n"
+        f"                then {held} + {step}\n"
+        f"                when {held} >= {EARLIEST}\n"
+        f"                then {not_aged(lock, alias)} + {step}\n"
         f"                else {NOW} end)"
     )
 
@@ -199,11 +201,13 @@ def _later(layout: Layout, more: int) -> str:
     """Write now plus lease: never less, and up to two units more."""
     two = 2 * micros(layout.roles["locked_until"])
     lease = math.ceil(round(layout.lease * 1_000_000) / two) * two
-    return f"{NOW} + interval {lease + more} - mod({_micros_of(NOW)}, {two}) microsecond"
+    return f"{NOW} + interval {lease + more} - {_odd_part(NOW, two)} microsecond"
 
 
-def _micros_of(time: str) -> str:
-    return f"second({time}) * 1000000 + microsecond({time})"
+def _odd_part(time: str, two: int) -> str:
+    """Write by how many microseconds a time is later than an even number of units."""
+    seconds = f"second({time}) * 1000000 + " if two > 1_000_000 else ""
+    return f"mod({seconds}microsecond({time}), {two})"
 
 
 def micros(column: Column) -> int:
