@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from shardrun.db.postgres import driver
+from shardrun.db.postgres.pooler import NAMED
 from shardrun.db.postgres.server import Postgres
 from shardrun.db.store import Settlement, Verb
 from shardrun.errors import Problems, Unsupported
@@ -76,8 +77,9 @@ def test_sessions_are_left_as_another_client_wants_them(pooled: Place, pooler: P
     """B4: the next client of a session finds its own settings and no prepared statement; ours have all of them."""
     asked = ["TimeZone", "lock_timeout", "enable_seqscan", "client_connection_check_interval"]
     look = "select " + ", ".join(f"current_setting('{name}')" for name in asked)
-    with psycopg.connect(pooler.dsn(pooled.dsn), autocommit=True) as plain:
-        before = plain.execute(look).fetchone()
+    with psycopg.connect(pooler.server_dsn(pooled.dsn)) as direct:
+        unset = direct.execute(look).fetchone() or ()
+    with psycopg.connect(pooled.dsn, autocommit=True) as plain:
         holder = Holder(pooled_with_row(pooled), usual())
         assert holder.ids() == [1]
         lent = pooled.child()
@@ -87,10 +89,11 @@ def test_sessions_are_left_as_another_client_wants_them(pooled: Place, pooler: P
         assert pooled.database.reset(lent)
         assert lent.prepare_threshold is None
         assert len(pooler.show("servers")) == 1  # one session has served all of them
-        assert plain.execute(look).fetchone() == before
+        assert plain.execute(look).fetchone() == unset
         assert plain.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
+        assert holder.connection.execute(look).fetchone() == ("UTC", *unset[1:])
     with driver.transaction(holder.connection):
-        assert holder.connection.execute(look).fetchone() == ("UTC", "1s", "off", before[3] if before else None)
+        assert holder.connection.execute(look).fetchone() == ("UTC", "1s", "off", unset[3])
 
 
 def pooled_with_row(place: Place) -> Place:
@@ -131,7 +134,7 @@ def test_a_dead_childs_statement_is_ended_and_no_other_clients(pooled: Place, po
     pooled.fill(1)
     dead, other = pooled.database.connect_child("shardrun child 3"), pooled.database.connect_child("shardrun child 4")
     session = pooled.database.session(dead) or ""
-    assert session == "application_name shardrun child 3"
+    assert session == f"{NAMED}shardrun child 3"
     dead.execute("select * from q for update")
     dead.pgconn.send_query(b"select pg_sleep(60)")
     other.execute("select pg_backend_pid()")
