@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from shardrun.child import pools
 from shardrun.child.pools import Pool
+from shardrun.db import pool as connections
 from shardrun.errors import DatabaseUnreachable, PoolTimeout
 from shardrun.ring import words
 from tests.child.conftest import Spawn
@@ -126,7 +126,7 @@ def test_a_session_is_reported_before_it_is_used(dsn: str) -> None:
 
 def test_a_connection_that_was_lost_is_replaced(dsn: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """F4: an idle connection that the server ended is found before it is lent, and its new session is reported."""
-    monkeypatch.setattr(pools, "FRESH", 0.0)
+    monkeypatch.setattr(connections, "FRESH", 0.0)
     sessions: list[str] = []
     pool = Pool(dsn, 1, "part", sessions.append)
     with pool.lend("work", "queue", 1) as db:
