@@ -52,7 +52,10 @@ def status(found: Status, width: int | None) -> list[str]:
         lines.append("connections  -")
     else:
         limit, in_use, ours, _ = found.sessions
-        lines.append(f"connections  {len(ours)} of the server's {limit} are shardrun's, {in_use} in use in all")
+        if ours is None:
+            lines.append(f"connections  {in_use} of the server's {limit} are in use; whose they are is not known")
+        else:
+            lines.append(f"connections  {len(ours)} of the server's {limit} are shardrun's, {in_use} in use in all")
     lines += [
         f"{each.queue}: no index serves the claim, so that only {LOOKED:,} rows at one end of {each.table} were looked at; "
         f"shardrun check prints the index"
@@ -89,7 +92,8 @@ def status_json(found: Status) -> str:
             }
         )
     sessions = found.sessions
-    connections = sessions and {"shardrun": len(sessions.ours), "in_use": sessions.in_use, "limit": sessions.limit}
+    ours = None if sessions is None or sessions.ours is None else len(sessions.ours)
+    connections = sessions and {"shardrun": ours, "in_use": sessions.in_use, "limit": sessions.limit}
     document = {
         "database": found.database,
         "queues": queues,

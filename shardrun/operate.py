@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from shardrun import handler, registry
-from shardrun.boot import budget_of
+from shardrun.boot import budget_of, needs_of
 from shardrun.config import Settings
 from shardrun.db.connect import database
 from shardrun.db.operate import BATCH, Counts, DeadLetters, Failures, Sessions
@@ -25,7 +25,7 @@ from shardrun.errors import (
     ShardrunError,
     UsageProblem,
 )
-from shardrun.policy.budget import Budget, pool_problem, replicas_problem
+from shardrun.policy.budget import Budget, replicas_problem
 from shardrun.queue import Queue, Subscription, split_name
 from shardrun.registry import Declared
 
@@ -51,8 +51,8 @@ class Plan:
 
     @property
     def others(self) -> int | None:
-        """Count the connections that are in use on the server by others than shardrun."""
-        return self.sessions and self.sessions.in_use - len(self.sessions.ours)
+        """Count the connections that are in use on the server by others than shardrun, as far as they can be told apart."""
+        return self.sessions and self.sessions.in_use - len(self.sessions.ours or ())
 
     @property
     def left(self) -> int | None:
@@ -71,14 +71,15 @@ class Plan:
         return replicas_problem(self.budget, self.replicas, self.sessions.limit, self.others)
 
 
-def plan(settings: Settings, replicas: int) -> Plan:
+def plan(settings: Settings, declared: Declared, replicas: int) -> Plan:
     """Reckon what replicas with these settings may open; a server that does not answer is no obstacle."""
     target = database(settings.dsn, settings.dsn_source)
     if settings.listen_notify:
         raise NotInThisVersion("--listen-notify", "waking by NOTIFY")
     if replicas < 1:
         raise UsageProblem(f"--replicas {replicas} is no number of replicas: give 1 or more.")
-    if small := pool_problem(settings.pool_size, target.one_writer):
+    parts = budget_of(settings, declared.subscriptions, target)
+    if not target.one_writer and (small := needs_of(settings, declared.subscriptions).problem(parts.coordinator)):
         raise small
     sessions: Sessions | None = None
     unknown: str | None = "the database is a file: it has no limit of connections"
@@ -88,7 +89,7 @@ def plan(settings: Settings, replicas: int) -> Plan:
                 sessions, unknown = target.sessions(connection), None
         except DatabaseUnreachable as problem:
             unknown = f"the server's own limit is not known: {problem}"
-    return Plan(budget_of(settings, target), replicas, settings.connection_limit, sessions, unknown)
+    return Plan(parts, replicas, settings.connection_limit, sessions, unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Status:
     @property
     def replicas(self) -> list[str] | None:
         """Name the replicas that are connected to this database; None where it has no list of sessions."""
-        if self.sessions is None:
+        if self.sessions is None or self.sessions.here is None:
             return None
         found = (REPLICA.fullmatch(name) for name in self.sessions.here)
         return sorted({match[1] for match in found if match})

@@ -24,6 +24,7 @@ OPTIONS = {
     "innodb-flush-log-at-trx-commit": "0",  # the machine does not crash in tests
     "innodb-buffer-pool-size": "32M",
     "character-set-server": "utf8mb4",
+    "performance-schema": "on",  # sessions have names
     "default-time-zone": "+05:30" if ZONE != "UTC" else "+00:00",  # far from UTC, as PostgreSQL's
 }
 

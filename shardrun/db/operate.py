@@ -50,13 +50,13 @@ class Counts:
 class Sessions(NamedTuple):
     """A server's connections but for this one: its limit, how many are in use, and the names of shardrun's own.
 
-    `here` are those of them that are in this database.
+    `here` are those of them that are in this database. Both are None where the server keeps no names.
     """
 
     limit: int
     in_use: int
-    ours: Sequence[str]
-    here: Sequence[str]
+    ours: Sequence[str] | None
+    here: Sequence[str] | None
 
 
 class Failure(NamedTuple):

@@ -28,12 +28,15 @@ def send(mail: dict, delivery: Delivery) -> DeadLetter | None:
 BURIED = (("a", "smtp refused"), ("b", "smtp refused"), ("b", "smtp refused"), ("c", "no such user"))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 def queue(request: pytest.FixtureRequest, terminal: Terminal) -> Terminal:
     """Give a folder whose queue has its tables in a database of each kind in turn."""
     terminal.write("handlers.py", LETTERS)
     if request.param == "postgres":
         terminal.environment["DATABASE_URL"] = request.getfixturevalue("postgres").new_database()
+    elif request.param == "mariadb":
+        server = request.getfixturevalue("mariadb")
+        terminal.environment["DATABASE_URL"] = server.url("mysql", server.new_database())
     assert terminal.run("ddl", "handlers.py", "--apply").code == 0
     return terminal
 
@@ -105,6 +108,8 @@ def test_named_rows_are_requeued_and_what_cannot_be_is_said(letters: Terminal) -
 def test_many_rows_go_batch_by_batch(letters: Terminal) -> None:
     """E3: more than one transaction's worth."""
     number = "with recursive n (i) as (select 11 union all select i + 1 from n where i < 2260)"
+    if letters.environment.get("DATABASE_URL", "").startswith("mysql"):
+        number = "with n (i) as (select seq from seq_11_to_2260)"
     columns = "id, payload, attempt, priority, last_error"
     execute(letters, f"insert into mails_dead ({columns}) {number} select i, '{{}}', 3, 0, 'many' from n")
     assert dead(letters, "requeue", "--error", "many") == (0, "requeued 2,250 rows, attempts set to 0\n", "")

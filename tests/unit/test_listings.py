@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from shardrun import listings
@@ -30,6 +32,17 @@ def test_status_reads_as_it_was_drawn() -> None:
         "replicas     a-1, b-22",
         "connections  3 of the server's 100 are shardrun's, 58 in use in all",
     ]
+
+
+def test_status_does_not_say_whose_connections_are_where_the_server_keeps_no_names() -> None:
+    """K1: MariaDB as it is installed; unknown is not none."""
+    unnamed = found("q", Sessions(151, 58, None, None))
+    assert listings.status(unnamed, None)[-2:] == [
+        "replicas     -",
+        "connections  58 of the server's 151 are in use; whose they are is not known",
+    ]
+    document = json.loads(listings.status_json(unnamed))
+    assert (document["replicas"], document["connections"]) == (None, {"shardrun": None, "in_use": 58, "limit": 151})
 
 
 def test_a_table_gives_way_to_a_narrow_terminal_and_is_whole_in_a_file() -> None:

@@ -105,7 +105,6 @@ BROKEN = frozenset(
         1160,
         1161,
         1184,
-        1290,  # read only
         1792,
         1836,
         1927,  # killed
@@ -136,8 +135,8 @@ class Executing:
 
 
 @cache
-def connection_class(mysqldb: bool) -> Any:
-    """Make the class of our connections: the driver's own, that can also execute."""
+def connection_class(mysqldb: bool, kind: Any = object) -> Any:
+    """Make the class of our connections: the driver's own, that can also execute, and do what a `kind` adds."""
     base = (_mysqldb() if mysqldb else None) or _pymysql()
     given = {"__module__": base.__name__, "default_cursor": _default_cursor(base)}
     return type("Connection", (Executing, base.Connection), given)
@@ -162,7 +161,7 @@ def _mysqldb() -> Any:
     return MySQLdb.connections
 
 
-def connect(account: Account, part: str, ours: bool) -> Connection:
+def connect(account: Account, part: str, ours: bool, kind: Any = object) -> Connection:
     """Open a connection: `ours` for the coordinator, else with the driver's defaults, to be lent to handlers."""
     made = connection_class(account.mysqldb)
     is_pymysql = made.__module__.startswith("pymysql")
@@ -190,12 +189,23 @@ def part_name(part: str) -> str:
 
 def _watch(connection: Connection) -> None:
     """Have the system look after the connection's socket, where the driver shows it."""
-    inner: Any = getattr(connection, "_sock", connection)
-    with suppress(AttributeError, OSError), socket.socket(fileno=os.dup(inner.fileno())) as copy:
+    number = descriptor(connection)
+    if number is None:
+        return
+    with suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:
         if copy.family != socket.AF_UNIX:
             for level, option, value in SOCKET:
                 if option is not None:
                     copy.setsockopt(level, option, value)
+
+
+def descriptor(connection: Connection) -> int | None:
+    """Name the connection's socket, where the driver shows it."""
+    inner: Any = getattr(connection, "_sock", connection)
+    try:
+        return int(inner.fileno())
+    except (AttributeError, OSError, connection.Error):
+        return None
 
 
 def make_ours(connection: Connection, on_mariadb: bool) -> None:
@@ -314,7 +324,11 @@ def name_error(error: BaseException, connection: Connection) -> ShardrunError:
     """Say what an error means for the row: in doubt, try again, or never."""
     code, server = code_of(error), "MariaDB" if connection.on_mariadb else "MySQL"
     text = first_line(error)
-    if code in BROKEN or (code is None and type(error).__name__ in ("InterfaceError", "InternalError")):
+    if (
+        code in BROKEN
+        or (code == 1290 and "read-only" in text)
+        or (code is None and type(error).__name__ in ("InterfaceError", "InternalError"))
+    ):
         return ConnectionLost(f"the connection to {server} was lost: {text}")
     if code in PASSING:
         return Conflict(f"{server} refused for now: {text}")

@@ -30,6 +30,8 @@ class Account:
 
 def read(rest: str, mysqldb: bool) -> Account:
     """Read what follows `mysql://`; raises `UnreadableDsn`."""
+    if "#" in rest:
+        raise UnreadableDsn("a # in it must be written as %23")
     try:
         parts = urlsplit(f"mysql://{rest}")
         host, port = unquote(parts.hostname or "localhost"), parts.port or PORT
@@ -38,8 +40,6 @@ def read(rest: str, mysqldb: bool) -> Account:
     database = unquote(parts.path[1:])
     if not database:
         raise UnreadableDsn("it names no database")
-    if parts.fragment or "#" in rest:
-        raise UnreadableDsn("a # in it must be written as %23")
     return Account(
         host=host,
         port=port,

@@ -38,7 +38,7 @@ select a.attr_value, ifnull(p.db = database(), 0)
   join information_schema.processlist p on p.id = a.processlist_id
  where a.attr_name = 'program_name' and a.attr_value like 'shardrun %' and p.id <> connection_id()"""
 
-DUPLICATE = 1062
+DUPLICATE, DENIED = 1062, 1142
 
 
 def counts(connection: Connection, layout: Layout) -> Counts:
@@ -119,10 +119,25 @@ def sessions(connection: Connection) -> Sessions:
     with driver.naming_errors(connection):
         limit, of_user, mine = (int(value) for value in connection.execute(LIMITS).fetchall()[0])
         in_use = int(connection.execute(IN_USE).fetchall()[0][1])
-        named = connection.execute(NAMED).fetchall()
+        named = _named(connection)
     if of_user and of_user - mine < limit - in_use:
         limit, in_use = of_user, mine
-    return Sessions(limit, in_use - 1, [row[0] for row in named], [row[0] for row in named if row[1]])
+    ours = None if named is None else [name for name, _ in named]
+    here = None if named is None else [name for name, is_here in named if is_here]
+    return Sessions(limit, in_use - 1, ours, here)
+
+
+def _named(connection: Connection) -> Sequence[tuple[str, int]] | None:
+    """Read the names of shardrun's sessions, or None where they are not kept or not shown."""
+    if not int(connection.execute("select @@performance_schema").fetchall()[0][0]):
+        return None
+    try:
+        rows: Sequence[tuple[str, int]] = connection.execute(NAMED).fetchall()
+    except connection.Error as error:
+        if driver.code_of(error) != DENIED:
+            raise
+        return None
+    return rows
 
 
 class MysqlDeadLetters:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
 from shardrun.db import check
-from shardrun.db.mysql import catalogue, ddl, driver, dsn, operate
+from shardrun.db.mysql import catalogue, ddl, driver, dsn, fetch, operate
 from shardrun.db.mysql.driver import Connection
+from shardrun.db.mysql.store import MysqlStore
 from shardrun.db.operate import Counts, Sessions
-from shardrun.db.store import Store
 from shardrun.db.table import Layout, Table, lay
 from shardrun.errors import (
     Conflict,
@@ -59,6 +59,7 @@ class Mysql:
     """One MySQL or MariaDB database, as named by a DSN; `source` says where the DSN came from, for messages."""
 
     one_writer = False
+    column_kind = catalogue.MysqlColumn
 
     def __init__(self, given: str, source: str | None = None) -> None:
         scheme, _, rest = given.partition("://")
@@ -151,6 +152,22 @@ class Mysql:
             return False
         return True
 
+    def is_alive(self, connection: Connection) -> bool:
+        """Tell, in one round trip, whether a connection still works; it changes nothing, inside a transaction either."""
+        try:
+            connection.execute("do 0")
+        except connection.Error:
+            return False
+        return True
+
+    def descriptor(self, connection: Connection) -> int | None:
+        """Name the connection's socket, where the driver shows it."""
+        return driver.descriptor(connection)
+
+    def only_replica(self, subscription: Subscription) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Let any number of replicas serve any form."""
+        return nullcontext()
+
     def reset(self, connection: Connection) -> bool:
         """Put the driver's settings back; `transaction` has ended what was open, so that it costs no round trip.
 
@@ -213,16 +230,11 @@ class Mysql:
         """Close quietly, also when it is broken."""
         driver.close(connection)
 
-    def store(self, connection: Connection, subscription: Subscription) -> Store:
+    def store(self, connection: Connection, subscription: Subscription) -> MysqlStore:
         """Build a subscription's statements; raises `Problems` with all that does not fit."""
-        from shardrun.db.mysql import fetch
-        from shardrun.db.mysql.store import MysqlStore
-
         queue = subscription.queue
         found, table, dead = self._fit(connection, subscription)
-        if queue.locked_until is None:
-            missing = NotInThisVersion(check.where(queue), "the row lock form (a queue without locked_until)")
-            found.append(missing)
+        found += _not_yet(subscription)
         if found or table is None:
             raise Problems(found)
         layout, where = lay(table, subscription, dead), check.where(queue)
@@ -332,6 +344,16 @@ def _own_problems(subscription: Subscription, table: Table | None, dead: Table |
             )
     if dead is not None and dead.obstacle:
         yield DeclarationProblem(f"{where}: the dead letters of {subscription.name} {dead.name} {dead.obstacle}.")
+
+
+def _not_yet(subscription: Subscription) -> Iterator[ShardrunError]:
+    """Refuse the forms that come later on these servers."""
+    queue = subscription.queue
+    way_out = "Give the queue a lease column (locked_until)."
+    if queue.advisory_lock is not None:
+        yield NotInThisVersion(check.where(queue), "the advisory lock form on MySQL and MariaDB", way_out)
+    elif queue.locked_until is None:
+        yield NotInThisVersion(check.where(queue), "the row lock form on MySQL and MariaDB", way_out)
 
 
 def _began(connection: Connection) -> int:
