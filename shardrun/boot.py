@@ -6,7 +6,7 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,9 @@ from shardrun.child.guard import fill_standard_descriptors
 from shardrun.child.state import is_child
 from shardrun.config import Settings
 from shardrun.coordinator import clock, loop
+from shardrun.coordinator.batches import Batched
 from shardrun.coordinator.child import Spec
+from shardrun.coordinator.pins import Pinned
 from shardrun.coordinator.replica import Replica
 from shardrun.coordinator.service import Service
 from shardrun.coordinator.threads import DatabaseThreads
@@ -32,10 +34,10 @@ from shardrun.errors import (
     UsageProblem,
 )
 from shardrun.policy import transactions
-from shardrun.policy.budget import Budget, budget, pool_problem
+from shardrun.policy.budget import Budget, Needs, budget
 from shardrun.policy.leases import LeaseBook
-from shardrun.policy.pacing import Pacing
-from shardrun.queue import Queue, Subscription
+from shardrun.policy.pacing import LARGEST_CLAIM, Pacing
+from shardrun.queue import Form, Queue, Subscription
 from shardrun.registry import Declared
 from shardrun.signature import plan
 from shardrun.summary import Summary
@@ -76,8 +78,8 @@ def open_all(settings: Settings, declared: Declared) -> Opened:
             server = target.connection_limit(connection)
         finally:
             target.close(connection)
-    parts = budget_of(settings, target)
-    problems += [problem for problem in _budget_problems(settings, parts, target) if problem]
+    parts = budget_of(settings, declared.subscriptions, target)
+    problems += budget_problems(settings, parts, declared.subscriptions, target)
     if target is not None:
         lanes = lanes_of(settings, declared)
         problems += transactions.problems(declared.subscriptions, lanes, settings.child_pool_size, target.one_writer)
@@ -114,15 +116,27 @@ def _open_stores(
     return stores
 
 
-def budget_of(settings: Settings, target: Database | None) -> Budget:
+def budget_of(settings: Settings, subscriptions: Sequence[Subscription], target: Database | None) -> Budget:
     """Divide the connections that one replica may open on this database."""
-    pool = 1 if target is not None and target.one_writer else settings.pool_size
+    one_writer = target is not None and target.one_writer
+    pool = 1 if one_writer else needs_of(settings, subscriptions).pool(settings.pool_size)
     return budget(settings.processes, pool, settings.child_pool_size, settings.listen_notify)
 
 
-def _budget_problems(settings: Settings, parts: Budget, target: Database | None) -> list[ShardrunError | None]:
-    one_writer = target is not None and target.one_writer
-    return [pool_problem(settings.pool_size, one_writer), parts.check(settings.connection_limit)]
+def budget_problems(
+    settings: Settings, parts: Budget, subscriptions: Sequence[Subscription], target: Database | None
+) -> list[ShardrunError]:
+    """List what is wrong with the connections that one replica may open."""
+    found: list[ShardrunError | None] = [parts.check(settings.connection_limit)]
+    if target is None or not target.one_writer:
+        found.append(needs_of(settings, subscriptions).problem(parts.coordinator))
+    return [problem for problem in found if problem]
+
+
+def needs_of(settings: Settings, subscriptions: Sequence[Subscription]) -> Needs:
+    """Say what the coordinator's pool has to serve."""
+    held = [each.lanes(settings.processes) for each in subscriptions if each.queue.form is not Form.LEASE]
+    return Needs(held, leases=len(held) < len(subscriptions))
 
 
 def ddl(settings: Settings, declared: Declared, apply: bool) -> list[str]:
@@ -221,14 +235,21 @@ def _services(opened: Opened) -> list[Service]:
     for subscription, label, store in pairs:
         in_turn = opened.database.one_writer or subscription.queue.partition_key is not None
         poll = settings.poll_interval if subscription.poll_interval is None else subscription.poll_interval
+        form, size = subscription.queue.form, subscription.batch or 1
+        pinned = form is not Form.LEASE and not opened.database.one_writer
         services.append(
             Service(
                 subscription=subscription,
                 label=label,
                 store=store,
-                pacing=Pacing(poll=poll, together=1 if in_turn else max(1, opened.budget.coordinator - 1)),
-                book=LeaseBook(subscription.lease),
+                pacing=Pacing(
+                    poll=poll,
+                    together=1 if in_turn else max(1, opened.budget.coordinator - 1),
+                    most=size if pinned else max(size, LARGEST_CLAIM),
+                ),
+                book=LeaseBook(subscription.lease if form is Form.LEASE else float("inf")),
                 children=settings.processes,
+                holding=Pinned() if pinned else Batched(reads_ahead=form is Form.LEASE),
             )
         )
     return services

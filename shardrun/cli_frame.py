@@ -30,7 +30,7 @@ CONFIG = click.option(
 )
 RUNNING = [
     click.option("-p", "--processes", type=int, metavar="N", help="Children; default: the usable cores."),
-    click.option("--pool-size", type=int, metavar="N", help="The coordinator's connections; default 3."),
+    click.option("--pool-size", type=int, metavar="N", help="The coordinator's connections; default 3, more for locks."),
     click.option("--child-pool-size", type=int, metavar="N", help="Connections of each child; default 1."),
     click.option("--connection-limit", type=int, metavar="N", help="Never open more connections than this, in all."),
     click.option("--drain-timeout", type=float, metavar="S", help="Seconds that handlers have on a stop; default 25."),

@@ -34,8 +34,8 @@ def plan(replicas: int, **flags: Any) -> None:
     Exit code 2 where they pass the connection limit, or what the server has left beside what others use now.
     """
     settings = settings_of(flags)
-    registry.load(settings.handlers, command="plan")
-    planned = operate.plan(settings, replicas)
+    declared = registry.load(settings.handlers, command="plan")
+    planned = operate.plan(settings, declared, replicas)
     show(*listings.planned(planned))
     if planned.problem:
         raise planned.problem

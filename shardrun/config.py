@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dsn: str = DEFAULT_DSN
     dsn_source: str = "default"
     processes: Count = 1
-    pool_size: Count = 3
+    pool_size: Count | None = None
     child_pool_size: Count = 1
     connection_limit: Count | None = None
     until_empty: bool = False

@@ -22,6 +22,9 @@ from shardrun.ring.words import ACK
 Lend = Callable[[str, str, Any], AbstractContextManager[Any]]
 """Lends a connection to a handler: (handler, queue, row id), the names for messages."""
 
+Draining = Callable[[int, int], bool]
+"""Tells, of a delivery and its lane, whether it had better end soon."""
+
 MICROSECONDS = 1_000_000
 
 
@@ -34,7 +37,7 @@ class Call:
 
     is_transactional = False
 
-    def __init__(self, subscription: Subscription, plan: Plan, lend: Lend, draining: Callable[[], bool]) -> None:
+    def __init__(self, subscription: Subscription, plan: Plan, lend: Lend, draining: Draining) -> None:
         self._function = plan.function
         self._decode = plan.decode
         self._takes_delivery = plan.takes_delivery
@@ -91,7 +94,7 @@ class Call:
         _, _, row_id, attempt, _, key, group, headers = row[:8]
         lend = partial(self._lend, self._name, self._queue, row_id)
         about = (row_id, key, attempt, _decoded(headers), group, self._queue, self._name)
-        return Delivery(*about, lend, self._draining, transaction)
+        return Delivery(*about, lend, partial(self._draining, row[0], row[1]), transaction)
 
 
 def _decoded(headers: Any) -> Any:

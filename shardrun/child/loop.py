@@ -20,22 +20,23 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NotRequired, TypedDict
 
 from shardrun import registry, ring
 from shardrun.child import guard, logs, state
-from shardrun.child.call import Call
+from shardrun.child.batch import BatchCall
+from shardrun.child.call import Call, Draining
 from shardrun.child.endings import error_text
 from shardrun.child.lanes import Feed, Lane, Place, QueueFeed, ThreadFeed, places
 from shardrun.child.pools import PATIENCE, Pool
 from shardrun.child.reports import Reports
-from shardrun.db.taking import layout_of
 from shardrun.errors import ShardrunError, UsageProblem
 from shardrun.handler import plan
 from shardrun.queue import Subscription
 from shardrun.ring.doorbell import wait
 from shardrun.ring.wire import Frame, Frames
-from shardrun.ring.words import BROKEN, CLOSE, DRAINING, READY, SESSION
+from shardrun.ring.words import BROKEN, CLOSE, CLOSED, DRAINING, READY, SESSION, lost
 
 FAILED_TO_LOAD = 1
 """Exit code of a child whose handlers could not be loaded; the reason went into the report ring."""
@@ -79,7 +80,7 @@ def live(spec: Spec) -> None:
     pool = _pool(spec, reports)
     try:
         os.chdir(spec["cwd"])
-        calls, is_async = _load(spec, pool, lambda: bool(deliveries.words[DRAINING]), reports)
+        calls, is_async = _load(spec, pool, partial(_is_draining, deliveries.words), reports)
     except BaseException as problem:  # User code runs while it is imported, and may raise anything.
         reports.send((BROKEN, str(problem) if isinstance(problem, ShardrunError) else error_text(problem)))
         sys.exit(FAILED_TO_LOAD)
@@ -91,15 +92,23 @@ def live(spec: Spec) -> None:
     _leave(pool, reports, finish)
 
 
+def _is_draining(words: memoryview[int], no: int, lane: int) -> bool:
+    """Tell whether the replica drains, or the lock that holds this row is gone."""
+    return bool(words[DRAINING]) or words[lost(lane)] == no
+
+
 def _pool(spec: Spec, reports: Reports) -> Pool:
     def announce(session: str) -> None:
         reports.send((SESSION, session))
 
+    def forget(session: str) -> None:
+        reports.send((CLOSED, session))
+
     patience = spec.get("pool_patience", PATIENCE)
-    return Pool(spec["dsn"], spec["pool"], spec["part"], announce, reports.wake, patience)
+    return Pool(spec["dsn"], spec["pool"], spec["part"], announce, reports.wake, patience, forget=forget)
 
 
-def _load(spec: Spec, pool: Pool, draining: Callable[[], bool], reports: Reports) -> tuple[list[Call], list[bool]]:
+def _load(spec: Spec, pool: Pool, draining: Draining, reports: Reports) -> tuple[list[Call], list[bool]]:
     declared = registry.load(spec["modules"])
     by_label: dict[str, Subscription] = dict(zip(declared.labels, declared.subscriptions, strict=True))
     if gone := [label for label in spec["subscriptions"] if label not in by_label]:
@@ -108,13 +117,16 @@ def _load(spec: Spec, pool: Pool, draining: Callable[[], bool], reports: Reports
         )
     subscriptions = [by_label[label] for label in spec["subscriptions"]]
     plans = [plan(*pair) for pair in zip(subscriptions, spec["payload_kinds"], strict=True)]
-    calls = [Call(*pair, pool.lend, draining) for pair in zip(subscriptions, plans, strict=True)]
+    calls = [
+        (Call if each.batch is None else BatchCall)(each, how, pool.lend, draining)
+        for each, how in zip(subscriptions, plans, strict=True)
+    ]
     for index, layout in enumerate(spec.get("layouts", [])):
         if layout is not None:
             from shardrun.child.transactional import TransactionalCall  # memory that other children save
 
             pair = (subscriptions[index], plans[index])
-            calls[index] = TransactionalCall(*pair, pool, draining, layout_of(layout), reports.wake)
+            calls[index] = TransactionalCall(*pair, pool, draining, layout, reports.wake)
     return calls, [plan.is_async for plan in plans]
 
 

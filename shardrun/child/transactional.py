@@ -13,15 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from shardrun.child import guard
-from shardrun.child.call import MICROSECONDS, Call, boot_time
+from shardrun.child.call import MICROSECONDS, Call, Draining, boot_time
 from shardrun.child.endings import Ending, error_text
 from shardrun.child.logs import running
 from shardrun.child.pools import Pool, Reserved
 from shardrun.db import inserted
 from shardrun.db.inserted import Written
 from shardrun.db.store import Connection, Settlement
-from shardrun.db.table import Layout
-from shardrun.db.taking import Fate, Taking, TransactionEnded
+from shardrun.db.taking import Fate, Taking, TransactionEnded, layout_of
 from shardrun.errors import ConnectionLost, ShardrunError, StatementFailed
 from shardrun.handler import Plan
 from shardrun.policy.endings import Settled, with_charge
@@ -57,14 +56,14 @@ class TransactionalCall(Call):
         subscription: Subscription,
         plan: Plan,
         pool: Pool,
-        draining: Callable[[], bool],
-        layout: Layout,
+        draining: Draining,
+        description: Any,
         wake: Callable[[Written], None],
     ) -> None:
         super().__init__(subscription, plan, pool.lend, draining)
         self._subscription = subscription
         self._pool = pool
-        self._layout = layout
+        self._description = description
         self._wake = wake
         self._verbs: Taking | None = None
 
@@ -97,7 +96,8 @@ class TransactionalCall(Call):
     @property
     def _taking(self) -> Taking:
         if self._verbs is None:
-            self._verbs = self._pool.database.taking(self._layout)
+            database = self._pool.database
+            self._verbs = database.taking(layout_of(self._description, database.column_kind))
         return self._verbs
 
     def _handle(self, row: Frame, connection: Connection) -> tuple[Ending, bool]:

@@ -56,7 +56,10 @@ class Spec:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A child process and what it holds. `handed` maps delivery numbers to rows, in the order in which they were sent."""
+    """A child process and what it holds. `handed` maps delivery numbers to rows, in the order in which they were sent.
+
+    A batch goes by the number of its first row; `batches` maps that to the numbers of all.
+    """
 
     index: int
     process: subprocess.Popen[bytes]
@@ -68,6 +71,7 @@ class Child:
     state: State = State.STARTING
     lanes: list[Lane] = field(default_factory=list)
     handed: dict[int, Held] = field(default_factory=dict)
+    batches: dict[int, list[int]] = field(default_factory=dict)
     frames: Frames = field(default_factory=Frames)
     outgoing: bytearray = field(default_factory=bytearray)
     crowded: bool = False  # frames wait for space in the ring
@@ -135,7 +139,8 @@ class Child:
 
     def running(self) -> list[int]:
         """List the deliveries that its lanes run; exact once it is dead or recalled, else a moment old."""
-        return [no for lane in self.lanes if (no := self.reports.words[words.running(lane.local)])]
+        named = [no for lane in self.lanes if (no := self.reports.words[words.running(lane.local)])]
+        return [each for no in named for each in self.batches.get(no, (no,))] if self.batches else named
 
     def recall(self) -> None:
         """Let it start no more rows."""
@@ -153,7 +158,13 @@ class Child:
             return
         extended = (held.deadline for held in self.handed.values() if held.stage is not Stage.TAKEN)
         until = min(extended, default=0.0)
-        self.deliveries.words[words.EXTENDED] = int(until * 1e9) if until > 0 else 0
+        self.deliveries.words[words.EXTENDED] = int(until * 1e9) if 0 < until < float("inf") else 0
+
+    def tell_lost(self, held: Held) -> None:
+        """Make `delivery.draining` true for a row whose lock is gone."""
+        for no, each in self.handed.items():
+            if each is held and self.state is not State.DEAD:
+                self.deliveries.words[words.lost(held.lane.local)] = no
 
     def ask_to_close(self) -> None:
         """Ask it to exit when its lanes are idle."""
@@ -173,7 +184,7 @@ class Child:
 def spawn(index: int, spec: Spec, part: str, events: Events) -> Child:
     """Start a child from this thread (its death signal is tied to the thread that starts it, R9); it reports READY later."""
     lanes = spec.lanes[index]
-    deliveries = create(RING_SIZE, words.DELIVERY_WORDS)
+    deliveries = create(RING_SIZE, words.delivery_words(len(lanes)))
     reports = create(RING_SIZE, words.report_words(len(lanes)))
     settings = {
         "path": spec.path,
@@ -191,7 +202,7 @@ def spawn(index: int, spec: Spec, part: str, events: Events) -> Child:
         "deliveries": deliveries.descriptors(),
         "reports": reports.descriptors(),
         "size": RING_SIZE,
-        "delivery_words": words.DELIVERY_WORDS,
+        "delivery_words": words.delivery_words(len(lanes)),
         "report_words": words.report_words(len(lanes)),
         "lifeline": None,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardrun.coordinator import clock, one_writer, route, settle
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Ended, Lane, Service
+from shardrun.coordinator.threads import Pin
 from shardrun.db.store import Claimed, Connection, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError
 from shardrun.policy.leases import Held
@@ -22,7 +23,7 @@ def claim(replica: Replica) -> None:
     while wanting:
         replica.turn += 1  # each subscription is the first in turn, so that none takes every spare connection
         service = wanting[replica.turn % len(wanting)]
-        spare, pacing = replica.threads.spare_for_claims, service.pacing
+        spare, pacing = service.holding.spare(replica, service), service.pacing
         if pacing.may_claim(spare, now) and (limit := pacing.limit(service.demand(), spare, now)):
             _send(replica, service, limit, now)
         else:
@@ -46,19 +47,23 @@ def _send(replica: Replica, service: Service, limit: int, now: float) -> None:
     def work(connection: Connection) -> list[Claimed]:
         return service.store.claim(connection, limit, full_keys)
 
-    def done(result: list[Claimed] | ShardrunError) -> None:
+    def done(result: list[Claimed] | ShardrunError, pin: Pin | None) -> None:
         if isinstance(result, ShardrunError):
             _failed(replica, service, limit, result)
         else:
-            _took(replica, service, limit, result, now)
+            _took(replica, service, limit, result, now, pin)
             service.full_lanes, service.half_full = full if service.pacing.drought else [], half
             service.look_for_room()  # their rows may have ended while this claim was under way
 
-    replica.threads.submit(work, done)
+    service.holding.claim(replica, work, done)
 
 
-def _took(replica: Replica, service: Service, limit: int, rows: list[Claimed], claimed_at: float) -> None:
+def _took(
+    replica: Replica, service: Service, limit: int, rows: list[Claimed], claimed_at: float, pin: Pin | None
+) -> None:
     new, adopted = service.book.take(rows, claimed_at)
+    if pin is not None:
+        service.holding.hold(replica, service, [*new, *adopted], pin)
     service.awaited.difference_update(held.id for held in new)
     surplus = _route_all(replica, service, new)
     for held in adopted:  # its claim counted an attempt that is not one (R2)
@@ -93,9 +98,9 @@ def _route_all(replica: Replica, service: Service, new: list[Held]) -> list[Held
 
 def _has_place(service: Service, lane: Lane | None, held: Held) -> bool:
     """Tell whether a row may wait in front of its lane, or start at once where it must not wait."""
-    if _is_careful(service, held):
+    if _is_careful(service, held) or not service.holding.reads_ahead:
         return route.has_free_lane(service, lane)
-    return lane is None or lane.load < 2 * (1 + service.ahead)  # of one hot lane's rows, no replica holds more (R16)
+    return lane is None or lane.load < 2 * service.per_lane_ahead  # of one hot lane's rows, no replica holds more (R16)
 
 
 def _is_careful(service: Service, held: Held) -> bool:

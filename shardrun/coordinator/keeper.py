@@ -31,7 +31,8 @@ class _Answer:
 def start(replica: Replica) -> None:
     """Look at each subscription's leases from now on, a dozen times per lease."""
     for service in replica.services:
-        _look(replica, service)
+        if service.book.lease != float("inf"):
+            _look(replica, service)
 
 
 def _look(replica: Replica, service: Service) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from shardrun.db.store import Backlog, LeaseStore, Store, Verb
+from shardrun.db.store import Backlog, Claimed, LeaseStore, Store, Verb
+from shardrun.errors import ShardrunError
 from shardrun.policy.leases import Held, LeaseBook
 from shardrun.policy.pacing import Demand, Pacing, read_ahead
 from shardrun.queue import Subscription
 
 if TYPE_CHECKING:
     from shardrun.coordinator.child import Child
+    from shardrun.coordinator.replica import Replica
+    from shardrun.coordinator.threads import Done, Pin, Work
 
 
 MOST_SETTLED = 1000
@@ -112,6 +115,39 @@ class Counts:
         return self.acked + self.retried + self.dropped + self.dead + self.lost
 
 
+DoneClaiming = Callable[[list[Claimed] | ShardrunError, "Pin | None"], None]
+
+
+class Holding(Protocol):
+    """How a subscription's rows are held: by what they carry (batches.py), or by the connections that claimed them (pins.py)."""
+
+    reads_ahead: bool
+    """Whether rows may wait in front of busy lanes."""
+    pins: bool
+    """Whether each row keeps a connection."""
+
+    def spare(self, replica: Replica, service: Service) -> int:
+        """Count the connections that claims may take now (C2)."""
+
+    def is_without(self, service: Service) -> bool:
+        """Tell whether it has no connection for itself."""
+
+    def claim(self, replica: Replica, work: Work[list[Claimed]], done: DoneClaiming) -> None:
+        """Run a claim; `done` gets what it took, and the connection that was pinned for that."""
+
+    def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:
+        """Note which connection holds rows that were claimed on it."""
+
+    def write(self, replica: Replica, held: Held, work: Work[Any], done: Done[Any]) -> None:
+        """Run a statement about a row that is held."""
+
+    def settle(self, replica: Replica, service: Service) -> None:
+        """Have written what has ended and can be written now."""
+
+    def repeat(self, replica: Replica, service: Service) -> None:
+        """Have written again what a broken connection left in doubt."""
+
+
 @dataclass(slots=True, eq=False)
 class Service:
     """One subscription being served."""
@@ -122,6 +158,7 @@ class Service:
     pacing: Pacing
     book: LeaseBook
     children: int
+    holding: Holding
     lanes: list[Lane] = field(default_factory=list)
     waiting: deque[Held] = field(default_factory=deque)  # rows that any lane may take
     acked: list[Held] = field(default_factory=list)
@@ -160,9 +197,21 @@ class Service:
         return cast(LeaseStore, self.store)
 
     @property
+    def batch(self) -> int:
+        """Say how many rows a delivery may have."""
+        return self.subscription.batch or 1
+
+    @property
+    def per_lane_ahead(self) -> int:
+        """Say how many rows a lane may have, running ones included."""
+        return self.batch + self.ahead
+
+    @property
     def ahead(self) -> int:
-        """Say how many rows may wait in front of each lane."""
-        return read_ahead(self.average, -(-len(self.lanes) // self.children))
+        """Say how many rows may wait in front of each lane: whole batches of them."""
+        if self.average is None or not self.holding.reads_ahead:
+            return 0
+        return self.batch * read_ahead(self.average * self.batch, -(-len(self.lanes) // self.children) * self.batch)
 
     def leave_line(self, held: Held) -> None:
         """Take a row out of its waiting line, where it stands in one."""
@@ -172,9 +221,9 @@ class Service:
 
     def demand(self) -> Demand:
         """Count the room for more rows."""
-        per_lane = 1 + self.ahead
+        per_lane = self.per_lane_ahead
         rooms = [max(0, per_lane - lane.load) for lane in self.lanes]
-        free = sum(lane.is_free for lane in self.lanes) - len(self.waiting)
+        free = self.batch * sum(lane.is_free for lane in self.lanes) - len(self.waiting)
         return Demand(room=sum(rooms) - len(self.waiting), capacity=per_lane * len(self.lanes), free=max(0, free))
 
     def full(self) -> list[Lane]:
@@ -186,7 +235,7 @@ class Service:
     @property
     def per_lane(self) -> int:
         """Say how many rows a lane may have, running ones included, as the next claim sees it."""
-        return 1 if self.pacing.one_by_one else 1 + self.ahead
+        return self.batch if self.pacing.one_by_one else self.per_lane_ahead
 
     def keys_left_out(self, full: list[Lane]) -> list[Any]:
         """List the keys that a claim leaves out, so that one hot key cannot fill all read-ahead (R16).

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardrun.errors import UsageProblem
 
 SMALLEST_POOL = 2
 """Connections of the coordinator on a server: one claims and settles, one is free to extend leases meanwhile."""
+
+
+DEFAULT_POOL = 3
+"""Connections of the coordinator where leases hold the rows. Larger: more claims and settlements side by side."""
+
+LARGEST_DEFAULT_POOL = 10
+"""Connections of the coordinator where each row in work keeps one, unless more are asked for. Larger: more rows at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +71,39 @@ def budget(processes: int, pool: int, child_pool: int, listener: bool) -> Budget
     return Budget(coordinator=pool, children=processes, each=child_pool, listener=int(listener))
 
 
-def pool_problem(pool: int, one_writer: bool) -> UsageProblem | None:
-    """Refuse a coordinator pool without a connection to spare; where one connection writes at a time, one is enough."""
-    if one_writer or pool >= SMALLEST_POOL:
-        return None
-    return UsageProblem(
-        f"--pool-size {pool} is too small: beside the connection that claims and settles, one must be free to extend "
-        f"leases. Use --pool-size {SMALLEST_POOL} or more."
-    )
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the coordinator's pool serves: the lanes of each subscription whose rows keep connections, and any leases."""
+
+    held: Sequence[int] = ()
+    leases: bool = True
+
+    def pool(self, given: int | None) -> int:
+        """Size the pool: as given, else one for each row in work, within a bound, and one more."""
+        if given is not None:
+            return given
+        return max(self._least, min(sum(self.held) + 1, LARGEST_DEFAULT_POOL)) if self.held else DEFAULT_POOL
+
+    def problem(self, pool: int) -> UsageProblem | None:
+        """Refuse a pool in which a subscription could wait for a connection for as long as another's rows are in work (C2)."""
+        least = self._least
+        if pool >= least:
+            return None
+        if not self.held:
+            return UsageProblem(
+                f"--pool-size {pool} is too small: beside the connection that claims and settles, one must be free to extend "
+                f"leases. Use --pool-size {least} or more."
+            )
+        noun = "the handler whose rows hold one" if len(self.held) == 1 else f"each of {len(self.held)} handlers that hold rows"
+        leases = ", for leases" if self.leases else ""
+        return UsageProblem(
+            f"--pool-size {pool} is too small: it must have a connection for {noun}{leases}, and one to spare. "
+            f"Use --pool-size {least} or more."
+        )
+
+    @property
+    def _least(self) -> int:
+        return max(SMALLEST_POOL, len(self.held) + bool(self.held and self.leases) + 1)
 
 
 def replicas_problem(one: Budget, replicas: int, limit: int, others: int) -> UsageProblem | None:

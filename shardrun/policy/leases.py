@@ -57,6 +57,7 @@ class Held:
         "id",
         "lane",
         "order",
+        "pin",
         "row",
         "stage",
         "token",
@@ -73,6 +74,7 @@ class Held:
         self.charged = False  # an attempt was spent for that death, and comes back if the row ends well
         self.order = order
         self.lane: Any = None  # the lane that its key names, or that took it; the router's to set
+        self.pin: Any = None  # the connection that holds it, where one does; the coordinator's to set
         self.deadline = deadline
         self.stage = Stage.WAITING
         self.hold = Hold.SURE
@@ -87,7 +89,7 @@ class Held:
 
 
 class LeaseBook:
-    """The rows of one subscription that this replica holds, with leases of `lease` seconds."""
+    """The rows of one subscription that this replica holds, with leases of `lease` seconds; endless ones are never extended."""
 
     def __init__(self, lease: float) -> None:
         self.lease = lease
@@ -174,6 +176,8 @@ class LeaseBook:
 
     def extendable(self, now: float, all_of_them: bool = False) -> list[Held]:
         """List the rows whose leases want extending now; `all_of_them` after an outage, before anything is claimed (R2)."""
+        if self.lease == float("inf"):
+            return []
         below = now + self.lease * EXTEND_BELOW
         return [
             held
@@ -205,7 +209,7 @@ class LeaseBook:
             elif held.id in busy:
                 held.hold = Hold.DOUBT if held.doubts else Hold.SURE
             else:
-                self._lose(held)
+                self.lose(held)
                 lost.append(held)
         return lost
 
@@ -218,7 +222,8 @@ class LeaseBook:
                 held.doubts = (*held.doubts, new)
             held.hold = Hold.DOUBT if held.doubts else Hold.SURE
 
-    def _lose(self, held: Held) -> None:
+    def lose(self, held: Held) -> None:
+        """Note that another may hold a row; one that runs stays in the book until it has ended."""
         held.hold = Hold.LOST
         held.deadline = float("-inf")
         if held.stage not in (Stage.RUNNING, Stage.TAKEN):

@@ -27,7 +27,10 @@ def smoothed(average: float | None, measured: float) -> float:
 
 
 def read_ahead(average: float | None, lanes_per_child: int) -> int:
-    """Say how many rows may wait in front of each lane; none before anything was measured."""
+    """Say how many rows may wait in front of each lane; none before anything was measured.
+
+    For batches of n rows it says how many batches, given the time of one, and n times the lanes.
+    """
     if average is None or average >= AHEAD:
         return 0
     return max(1, min(int(AHEAD / max(average, 1e-7)), MOST_AHEAD // lanes_per_child))
@@ -51,6 +54,7 @@ class Pacing:
 
     poll: float
     together: int
+    most: int = LARGEST_CLAIM  # rows of one claim
     under_way: int = 0
     asked: int = 0
     drought: bool = True
@@ -76,8 +80,8 @@ class Pacing:
         room = (demand.free if self.one_by_one else demand.room) - self.asked
         if room <= 0:
             return 0
-        enough = room * 2 >= min(demand.capacity, LARGEST_CLAIM)
-        return min(room, LARGEST_CLAIM) if enough or (demand.free and not self.under_way) else 0
+        enough = room * 2 >= min(demand.capacity, self.most)
+        return min(room, self.most) if enough or (demand.free and not self.under_way) else 0
 
     def claiming(self, limit: int) -> None:
         """Note that a claim is sent."""

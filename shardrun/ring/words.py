@@ -27,7 +27,7 @@ EXTENDED: Final = 2
 """CLOCK_BOOTTIME in nanoseconds: every row handed out before this was written is held at least until then."""
 DRAINING: Final = 3
 """1: `delivery.draining` is true."""
-DELIVERY_WORDS: Final = 4
+_FIRST_LOST: Final = 4
 
 # Coordinator to child: the first element is a delivery's number (1 and up), or
 CLOSE: Final = 0
@@ -44,6 +44,8 @@ LOG: Final = -3
 """(-3, level, logger, text, number of the running delivery or 0)."""
 BROKEN: Final = -4
 """(-4, sentence): the handlers could not be loaded; the child exits."""
+CLOSED: Final = -6
+"""(-6, session id): a server session that this child has closed in good order."""
 WAKE: Final = -5
 """(-5, [(table as declared, [group or nil, ...]), ...]): rows were inserted there and committed; no groups mean all."""
 
@@ -54,6 +56,18 @@ MISSED: Final = 8
 """The child could not take the row in a transaction; `reason` says why, and nothing was changed."""
 LOST: Final = 9
 """The row's transaction was in doubt, and the row is another's now."""
+EACH: Final = 10
+"""The report of a batch: after its time comes a list of reports, one for each row; any other report of it is all of theirs."""
+
+
+def lost(lane: int) -> int:
+    """Return the word of the delivery ring in which the coordinator names the delivery of `lane` whose lock is gone (0: none)."""
+    return _FIRST_LOST + lane
+
+
+def delivery_words(lanes: int) -> int:
+    """Count the words of the delivery ring of a child with that many lanes."""
+    return _FIRST_LOST + lanes
 
 
 def running(lane: int) -> int:

@@ -41,7 +41,7 @@ class Child:
         streams = {name: settings.pop(name) for name in ("stdin", "stdout", "stderr") if name in settings}
         inherit: tuple[int, ...] = settings.pop("inherit", ())
         before: Callable[[], None] | None = settings.pop("before", None)
-        self.deliveries = ring.create(SIZE, words.DELIVERY_WORDS)
+        self.deliveries = ring.create(SIZE, words.delivery_words(8))
         self.outcomes = ring.create(SIZE, words.report_words(len(lanes)))
         self.frames = Frames()
         self.reports: dict[int, Report] = {}
@@ -78,7 +78,7 @@ class Child:
             "deliveries": self.deliveries.descriptors(),
             "reports": self.outcomes.descriptors(),
             "size": SIZE,
-            "delivery_words": words.DELIVERY_WORDS,
+            "delivery_words": words.delivery_words(8),
             "report_words": words.report_words(len(lanes)),
             **settings,
         }

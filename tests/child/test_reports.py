@@ -29,7 +29,7 @@ class Rings:
     def __init__(self) -> None:
         self.ours = ring.create(SIZE, words.report_words(3))
         self.theirs = ring.attach([os.dup(fd) for fd in self.ours.descriptors()], SIZE, words.report_words(3))
-        self.deliveries = ring.create(SIZE, words.DELIVERY_WORDS)
+        self.deliveries = ring.create(SIZE, words.delivery_words(8))
         self.reports = Reports(self.ours)
         self.frames = Frames()
 
@@ -134,7 +134,7 @@ def _report(answer: Any = None, error: BaseException | None = None) -> Frame:
         return answer
 
     (subscription,) = queue.subscriptions
-    made = Call(subscription, plan(subscription, "text"), _no_connection, lambda: False)
+    made = Call(subscription, plan(subscription, "text"), _no_connection, lambda *_: False)
     return made.run((1, 0, 7, 1, 0.0, None, None, None, "body"), call.boot_time())
 
 
@@ -173,7 +173,7 @@ def test_a_task_that_is_cancelled_before_it_begins_is_a_failed_attempt(rings: Ri
             task.cancel()
 
     (subscription,) = queue.subscriptions
-    made = Call(subscription, plan(subscription, "text"), _no_connection, lambda: False)
+    made = Call(subscription, plan(subscription, "text"), _no_connection, lambda *_: False)
     feed = event_loop.EventLoopFeed()
     for no, body in enumerate(("block", "cancel", "cancel"), 1):
         lane = Lane(no - 1, made, rings.deliveries.words, rings.reports)

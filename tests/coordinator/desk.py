@@ -10,12 +10,13 @@ from typing import Any, cast
 
 from shardrun import ring
 from shardrun.coordinator import claim, clock, outage, reports, route, settle
+from shardrun.coordinator.batches import Batched
 from shardrun.coordinator.child import RING_SIZE, Child, Spec, State
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Ended, Lane, Service
 from shardrun.coordinator.threads import DatabaseThreads
 from shardrun.coordinator.waiting import Events
-from shardrun.db.store import Database, Verb
+from shardrun.db.store import Database, LeaseStore, Verb
 from shardrun.policy.leases import Held, LeaseBook
 from shardrun.policy.pacing import Pacing
 from shardrun.queue import Queue, Subscription
@@ -36,7 +37,7 @@ class Hand:
 
     def __init__(self, child: Child, lanes: int) -> None:
         self.child = child
-        self._deliveries = attached(child.deliveries, words.DELIVERY_WORDS)
+        self._deliveries = attached(child.deliveries, words.delivery_words(lanes))
         self._reports = attached(child.reports, words.report_words(lanes))
         self._frames = Frames()
         self.rows: list[Frame] = []
@@ -109,7 +110,7 @@ class Desk:
         self.place = Place("sqlite", f"sqlite:///{folder}/desk.db")
         self.place.create_usual(**(columns or {}))
         self.subscription: Subscription = subscribe(queue or usual(), **handler)
-        self.store = FaultyStore(self.place.database.store(self.place.own, self.subscription))
+        self.store = FaultyStore(cast(LeaseStore, self.place.database.store(self.place.own, self.subscription)))
         self.database = FaultyDatabase(self.place.database)
         self.events = Events()
         together = 1 if self.subscription.by_key else max(1, threads - 1)
@@ -120,6 +121,7 @@ class Desk:
             pacing=Pacing(poll=poll, together=together),
             book=LeaseBook(self.subscription.lease),
             children=max(1, len(lanes)),
+            holding=Batched(),
         )
         known = cast(Database, self.database)
         self.replica = Replica(
@@ -139,7 +141,7 @@ class Desk:
             index=index,
             process=(process := subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)),
             pidfd=os.pidfd_open(process.pid),
-            deliveries=ring.create(RING_SIZE, words.DELIVERY_WORDS),
+            deliveries=ring.create(RING_SIZE, words.delivery_words(lanes)),
             reports=ring.create(RING_SIZE, words.report_words(lanes)),
             part=f"shardrun desk child {index + 1}",
             events=self.events,

@@ -14,8 +14,8 @@ from shardrun.db.store import (
     Claimed,
     Connection,
     Extension,
+    LeaseStore,
     Settlement,
-    Store,
     Token,
     Waiting,
 )
@@ -73,7 +73,7 @@ class Held:
 class FaultyStore:
     """The real store; `plan[verb]` holds what happens to the next calls of a verb, `calls` what was asked for, in order."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LeaseStore) -> None:
         self._store = store
         self.layout = store.layout
         self.plan: dict[str, deque[Fault]] = defaultdict(deque)

@@ -103,6 +103,7 @@ def test_subscriptions_on_one_pool_take_turns(make_desk: MakeDesk) -> None:
         pacing=type(one.pacing)(poll=0.0, together=1),
         book=type(one.book)(30.0),
         children=1,
+        holding=one.holding,
         lanes=[type(one.lanes[0])(one, one.lanes[0].child, 0)],
     )
     one.pacing.poll = 0.0

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from shardrun.coordinator import clock, settle
+from shardrun.coordinator import batches, clock
 from shardrun.coordinator.replica import Life
 from shardrun.db.store import Verb
 from shardrun.errors import Conflict, StatementFailed
@@ -229,13 +229,13 @@ def test_a_row_that_ends_while_others_are_in_work_waits_a_moment_for_company(mak
     desk.acknowledge(2)
     desk.until_idle()
     assert desk.store.asked("settle") == [[("ACK", 1), ("ACK", 2)]]
-    assert clock.now() - started >= settle.HOLD
+    assert clock.now() - started >= batches.HOLD
 
 
 @pytest.mark.parametrize("reason", ["enough of them", "nothing else in hand", "on their way back", "a stop"])
 def test_rows_wait_for_no_company_when_there_is_reason_not_to(make_desk: MakeDesk, reason: str) -> None:
     """P4, H5: the last rows of a table and those of a stop are written at once, and so are many."""
-    count = settle.ENOUGH + 1
+    count = batches.ENOUGH + 1
     desk = claimed(make_desk, count)
     match reason:
         case "enough of them":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardrun.policy.budget import budget, pool_problem, replicas_problem
+from shardrun.policy.budget import Needs, budget, replicas_problem
 
 
 def test_the_message_shows_the_sum_and_what_to_change() -> None:
@@ -65,9 +66,21 @@ def test_each_suggestion_fits_and_is_the_largest_that_does(
 
 def test_a_pool_without_a_spare_connection_is_refused() -> None:
     """C2: one connection stays free to extend leases; where one connection writes at a time, one is enough."""
-    assert str(pool_problem(1, one_writer=False)).endswith("Use --pool-size 2 or more.")
-    assert pool_problem(2, one_writer=False) is None
-    assert pool_problem(1, one_writer=True) is None
+    assert str(Needs().problem(1)).endswith("Use --pool-size 2 or more.")
+    assert Needs().problem(2) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "leases", "default", "least"),
+    [([], True, 3, 2), ([1], False, 2, 2), ([4], True, 5, 3), ([8, 1], False, 10, 3), ([16], True, 10, 3), ([1, 1], True, 4, 4)],
+)
+def test_rows_that_keep_connections_make_the_pool_larger(held: list[int], leases: bool, default: int, least: int) -> None:
+    """Contract 2, C2: lanes + 1, at most 10, unless given; each subscription finds a connection, and one is to spare."""
+    needs = Needs(held, leases)
+    assert needs.pool(None) == default
+    assert needs.pool(7) == 7
+    assert needs.problem(least) is None
+    assert f"Use --pool-size {least} or more." in str(needs.problem(least - 1))
 
 
 def test_replicas_that_fit_beside_the_others_are_no_problem() -> None:

@@ -44,7 +44,7 @@ def test_the_defaults_are_those_of_the_contract(tmp_path: Path) -> None:
         dsn="sqlite:///shardrun.db",
         dsn_source="default",
         processes=usable_cores(),
-        pool_size=3,
+        pool_size=None,
         child_pool_size=1,
         connection_limit=None,
         until_empty=False,

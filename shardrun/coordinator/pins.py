@@ -1,0 +1,235 @@
+"""Hold rows by connections (row lock, advisory lock): a connection for each, pinned from the claim to the settlement.
+
+While nothing runs on such a connection its socket is watched: when the session ends, the row is lost at once. A settlement
+whose connection broke may have been committed or not; it is reported as lost and never written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from shardrun.coordinator import clock, settle
+from shardrun.coordinator.replica import Replica, log
+from shardrun.coordinator.service import DoneClaiming, Ended, Service
+from shardrun.coordinator.threads import Done, Pin, Work
+from shardrun.db.locks import LockStore
+from shardrun.db.store import Claimed, Connection, Verb
+from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError, StatementFailed
+from shardrun.policy.leases import Held, Hold, Stage
+from shardrun.queue import Form
+
+T = TypeVar("T")
+
+AGAIN = 0.02
+"""Seconds until a settlement that met a conflict is repeated."""
+
+LONG = 60.0
+"""Seconds after which a transaction that holds a row is named in the log: what it keeps from being cleaned up costs everyone."""
+
+
+class Grip:
+    """A pinned connection with the rows that it holds; `lost` is called when the session is found to have ended."""
+
+    def __init__(self, replica: Replica, pin: Pin, rows: list[Held], lost: Callable[[Grip, ShardrunError], None]) -> None:
+        self.rows = rows
+        self.pin = pin
+        self.since = clock.now()
+        self.is_named = False  # as one that is held for long
+        self._replica = replica
+        self._lost = lost
+        self._pending = 0
+        self._is_broken = False
+        self._is_watched = False
+
+    def run(self, work: Work[T], done: Done[T]) -> None:
+        """Run a statement on the connection."""
+        self._look_away()
+        self._pending += 1
+
+        def then(result: T | ShardrunError) -> None:
+            self._pending -= 1
+            self._is_broken = self._is_broken or isinstance(result, ConnectionLost)
+            done(result)
+            self.look()
+
+        self.pin.submit(work, then)
+
+    def look(self) -> None:
+        """Watch the socket while nothing runs."""
+        idle = not (self._pending or self._is_broken or self._is_watched or self.pin.is_released)
+        if idle and self.pin.descriptor is not None:
+            self._is_watched = True
+            self._replica.events.watch(self.pin.descriptor, self._stirred)
+
+    def release(self) -> None:
+        """Give the connection back, which holds nothing any more."""
+        self._look_away()
+        self.pin.release()
+
+    def _look_away(self) -> None:
+        if self._is_watched and self.pin.descriptor is not None:
+            self._is_watched = False
+            self._replica.events.unwatch(self.pin.descriptor)
+
+    def _stirred(self) -> None:
+        """See what the server has said unasked: mostly that the session has ended."""
+        is_alive = self._replica.database.is_alive
+
+        def work(connection: Connection) -> None:
+            if not is_alive(connection):
+                raise ConnectionLost("the server has ended the session that held a row")
+
+        self.run(work, lambda result: self._lost(self, result) if isinstance(result, ShardrunError) else None)
+
+
+class Pinned:
+    """How locks are held: a connection is kept for each row, and only there can it be settled."""
+
+    reads_ahead = False
+    pins = True
+
+    def __init__(self) -> None:
+        self.grips: set[Grip] = set()
+
+    def spare(self, replica: Replica, service: Service) -> int:
+        """Count the connections that claims may pin now: other subscriptions that have none find one when they need it (C2)."""
+        others = [each for each in replica.services if each is not service]
+        locks = sum(each.holding.pins and each.holding.is_without(each) for each in others)
+        leases = any(not each.holding.pins for each in others)  # which need one for a moment only, in turn
+        return replica.threads.spare_for_claims - locks - leases
+
+    def is_without(self, service: Service) -> bool:
+        """Tell whether it has no connection and asks for none."""
+        return not (self.grips or service.pacing.under_way)
+
+    def claim(self, replica: Replica, work: Work[list[Claimed]], done: DoneClaiming) -> None:
+        """Run a claim, and keep its connection where it took a row."""
+        replica.threads.submit_pinning(work, done)
+
+    def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:
+        """Note which connection holds rows; one that held a row before has lost it."""
+        grip = Grip(replica, pin, list(rows), partial(self._lost, replica, service))
+        self.grips.add(grip)
+        for held in grip.rows:
+            before, held.pin = held.pin, grip
+            if before is not None and held.stage is not Stage.SETTLING:
+                self._drop(before)
+        grip.look()
+
+    def write(self, replica: Replica, held: Held, work: Work[T], done: Done[T]) -> None:  # noqa: ARG002
+        """Run a statement about a row on the connection that holds it."""
+        _grip(held).run(work, done)
+
+    def settle(self, replica: Replica, service: Service) -> None:
+        """Send what has ended, each on its own connection."""
+        acked, service.acked = service.acked, []
+        ended, service.ended = service.ended, []
+        for held in acked:
+            self._send(replica, service, Ended(held, Verb.ACK))
+        for each in ended:
+            self._send(replica, service, each)
+
+    def repeat(self, replica: Replica, service: Service) -> None:
+        """Do nothing: what a broken connection left in doubt is lost."""
+
+    def name_long_ones(self, service: Service) -> None:
+        """Log once, for each, which rows have been held by a transaction for long."""
+        if service.subscription.queue.form is not Form.ROW_LOCK:
+            return
+        now = clock.now()
+        for grip in [each for each in self.grips if not each.is_named and now - each.since > LONG]:
+            grip.is_named = True
+            for held in grip.rows:
+                log.warning(
+                    "%s row %s: its transaction has been open for %.0f s. While it is, the server can clean up no table. For "
+                    "handlers that take minutes, give the queue a lease column (locked_until=).",
+                    service.name, held.id, now - grip.since,
+                )  # fmt: skip
+
+    def _send(self, replica: Replica, service: Service, ended: Ended) -> None:
+        held, grip, store = ended.held, _grip(ended.held), service.store
+        if held.hold is Hold.LOST:  # since it ended, and counted then
+            service.releasing -= ended.verb is Verb.RELEASE
+            return
+        service.book.settle(held)
+        settlement = settle.settlement(ended)
+        grip.run(
+            lambda connection: store.settle(connection, [settlement]),
+            lambda result: self._settled(replica, service, ended, grip, result),
+        )
+
+    def _settled(
+        self, replica: Replica, service: Service, ended: Ended, grip: Grip, result: set[Any] | ShardrunError
+    ) -> None:
+        held = ended.held
+        adopted = held.pin is not grip
+        match result:
+            case ConnectionLost() | DatabaseUnreachable():
+                self._drop(grip)
+                self._broke(service, ended, adopted)
+                replica.connection_lost(result)
+            case Conflict():
+                about = f"settle {service.label}"
+                replica.complain(about, "%s: settlements are refused for now: %s", service.name, result)
+                replica.later(AGAIN, lambda: self._send(replica, service, ended))
+            case StatementFailed():
+                settle.refused(replica, service, ended, result)
+                if held.id not in service.book:
+                    self._let_go(service, grip)
+            case ShardrunError():
+                raise result
+            case effective if held.id in effective:
+                settle.freed(replica, service)
+                settle.took_effect(replica, service, ended, adopted)
+                if ended.verb is not Verb.RECOUNT:
+                    self._drop(grip)
+            case _:
+                settle.not_ours(service, ended, adopted)
+                self._let_go(service, grip)
+
+    def _broke(self, service: Service, ended: Ended, adopted: bool) -> None:
+        """Note that the connection broke under a settlement; whoever claimed the row again meanwhile settles it anew."""
+        held = ended.held
+        if adopted:
+            settle.not_ours(service, ended, adopted)
+            return
+        service.book.forget(held)
+        service.leave_line(held)
+        if ended.verb is Verb.RELEASE:  # it is free now, which is all that was wanted
+            service.releasing -= 1
+            return
+        service.counts.lost += 1
+        log.warning(
+            "%s row %s: lost; its connection broke while it was settled. It may run again", service.name, held.id
+        )
+
+    def _lost(self, replica: Replica, service: Service, grip: Grip, error: ShardrunError) -> None:
+        """Note that a session has ended: its rows are free, and what runs of them is told so."""
+        self._drop(grip)
+        for held in grip.rows:
+            if held.pin is not grip or held.stage is Stage.SETTLING:
+                continue
+            log.warning("%s row %s: the lock is lost, another may hold the row", service.name, held.id)
+            service.book.lose(held)
+            if held.stage is Stage.RUNNING:
+                held.lane.child.tell_lost(held)
+            else:
+                service.counts.lost += 1
+                service.leave_line(held)
+        replica.connection_lost(error)
+
+    def _let_go(self, service: Service, grip: Grip) -> None:
+        """Free a connection that may still hold what nothing will be written to any more."""
+        store = cast(LockStore, service.store)
+        grip.run(store.let_go, lambda _: self._drop(grip))
+
+    def _drop(self, grip: Grip) -> None:
+        self.grips.discard(grip)
+        grip.release()
+
+
+def _grip(held: Held) -> Grip:
+    grip: Grip = held.pin
+    return grip
