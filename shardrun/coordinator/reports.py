@@ -132,6 +132,8 @@ def _take_notice(replica: Replica, child: Child, frame: Any) -> None:
                 child.state = State.LOADED
         case words.SESSION:
             child.sessions.append(frame[1])
+        case words.CLOSED if frame[1] in child.sessions:
+            child.sessions.remove(frame[1])
         case words.LOG:
             _, level, name, text, no = frame
             held = child.handed.get(no)

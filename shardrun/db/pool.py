@@ -143,7 +143,8 @@ class ConnectionPool:
             self.free()
 
     def close(self) -> None:
-        """Close what is idle, for good: what is lent goes when it comes back."""
+        """Close what is idle, and say nothing of it any more: the process ends, and whoever was told looks after the rest."""
+        self._forget = None
         self.drain()
 
     def stats(self) -> Stats:

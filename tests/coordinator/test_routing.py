@@ -240,3 +240,11 @@ def test_a_row_that_must_run_alone_is_not_starved_by_the_other_lanes_of_its_chil
     desk.hand.report(1)
     desk.until(lambda: desk.hand.read())
     assert [frame[2] for frame in desk.hand.rows] == [1, 2, 1, 3]
+
+
+def test_a_session_that_a_child_has_closed_in_good_order_is_not_counted_any_more(make_desk: MakeDesk) -> None:
+    """F1, R4: what is left is ended when the child dies; a name that was never heard of changes nothing."""
+    desk = make_desk()
+    for notice in ((words.SESSION, "7:a"), (words.SESSION, "8:b"), (words.CLOSED, "7:a"), (words.CLOSED, "9:c")):
+        desk.hand.say(notice)
+    desk.until(lambda: desk.replica.children[0].sessions == ["8:b"])

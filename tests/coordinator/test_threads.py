@@ -14,6 +14,7 @@ from shardrun.coordinator import clock
 from shardrun.coordinator.threads import DatabaseThreads
 from shardrun.coordinator.waiting import Events
 from shardrun.db.connect import database
+from shardrun.db.pool import LIFETIME, SPREAD
 from shardrun.db.store import Connection, Database
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError
 from tests.coordinator.faults import FaultyDatabase, Held
@@ -133,6 +134,24 @@ def test_a_broken_connection_is_closed_and_the_next_work_has_a_new_one(make_pool
     first, lost, last = pool.until(3)
     assert (first, last) == (1, 1)
     assert isinstance(lost, ConnectionLost)
+    assert (pool.database.opened, pool.database.closed) == (2, 1)
+
+
+def test_an_old_connection_is_replaced_between_two_pieces_of_work(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F1, F4: when the next one comes, not before its time; the sum stays what it was."""
+    pool = make_pool(1)
+    start = clock.now()
+    pool.submit(one)
+    pool.until(1)
+    monkeypatch.setattr(clock, "now", lambda: start + LIFETIME * (1 - SPREAD) - 1)
+    pool.submit(one)
+    pool.until(2)
+    assert (pool.database.opened, pool.database.closed) == (1, 0)
+    monkeypatch.setattr(clock, "now", lambda: start + LIFETIME + 1)
+    pool.submit(one)
+    pool.until(3)
     assert (pool.database.opened, pool.database.closed) == (2, 1)
 
 
