@@ -16,6 +16,7 @@ from shardrun.errors import Problems, Unsupported
 from tests.pgbouncer import Pgbouncer
 from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, subscribe, usual
+from tests.store.test_locks import Holding, queue_of
 from tests.waiting import eventually
 
 Through = Callable[[str], Place]
@@ -122,10 +123,37 @@ def test_what_needs_a_session_is_refused_in_transaction_mode_alone(pooled: Place
     pooled.close()
     pooler.set(pool_mode="session")
     pooler.forget(pooled.dsn)
-    again = Postgres(pooled.dsn)
-    connection = again.connect("shardrun test")
-    assert problems(again, connection) == []
-    connection.close()
+    again = Place("postgres", pooled.dsn)
+    again.fill(1, partition_key="a")
+    assert problems(again.database, again.own) == []
+    first, second = (Holding(again, queue_of("advisory")) for _ in range(2))
+    row = first.taken()
+    assert second.claim() is None
+    assert first.end(Verb.ACK, row)
+    assert again.run("select count(*) from pg_locks where locktype = 'advisory'") == [(0,)]
+    again.close()
+
+
+def test_the_row_lock_form_and_transactions_of_a_child_work_through_a_pooler(pooled: Place, pooler: Pgbouncer) -> None:
+    """B1, B4, R3: they need one transaction at a time, and a pooler leaves them the session that long."""
+    pooler.set(default_pool_size="3")
+    pooled.create_usual()
+    pooled.fill(3)
+    first, second = (Holding(pooled, queue_of("row lock")) for _ in range(2))
+    rows = first.taken(), second.taken()
+    assert [row.id for row in rows] == [1, 2]
+    level = "show transaction_isolation"
+    assert first.connection.execute(level).fetchone() == ("read committed",)
+    assert first.connection.execute("show lock_timeout").fetchone() == ("1s",)
+    assert first.end(Verb.RETRY, rows[0], reason="no", delay=60.0)
+    assert second.end(Verb.ACK, rows[1])
+    lease = Holder(pooled, usual())
+    row = lease.claim()[0]
+    taking, lent = pooled.database.taking(lease.store.layout), pooled.child()
+    assert taking.take(lent, row.id, row.token, 1.0)
+    assert taking.settle(lent, Settlement(Verb.ACK, row.id, row.token), keep=True)
+    taking.commit(lent)
+    assert pooled.run("select id, last_error from q") == [(1, "no")]
 
 
 def test_a_dead_childs_statement_is_ended_and_no_other_clients(pooled: Place, pooler: Pgbouncer) -> None:
