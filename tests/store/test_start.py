@@ -161,7 +161,7 @@ REFUSED: list[tuple[str, str]] = [
         "oracle://db (from DATABASE_URL) is not a database that shardrun speaks. Known: postgres",
     ),
     ("not a dsn", "is not a database that shardrun speaks"),
-    ("mysql://root:tiger@db/x", "this database is not in this version"),
+    ("mysql://root:tiger@db", "cannot be read as MySQL's: it names no database"),
     ("sqlite://file.db", "names no file. Write sqlite:///file.db"),
     ("sqlite:///:memory:", "a database in memory is seen by one process only"),
     ("postgresql://app:tiger%zz@db/x", "cannot be read as PostgreSQL's"),
