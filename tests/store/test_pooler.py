@@ -134,6 +134,13 @@ def test_what_needs_a_session_is_refused_in_transaction_mode_alone(pooled: Place
     again.close()
 
 
+def test_a_pooler_without_transactions_is_refused(pooled: Place, pooler: Pgbouncer) -> None:
+    """A5: in statement mode no form can work."""
+    pooler.set(pool_mode="statement")
+    with pytest.raises(Unsupported, match=r"^PostgreSQL \d.* is PgBouncer with pool_mode=statement, .* in the DSN\.$"):
+        Postgres(pooled.dsn).connect("shardrun check")
+
+
 def test_the_row_lock_form_and_transactions_of_a_child_work_through_a_pooler(pooled: Place, pooler: Pgbouncer) -> None:
     """B1, B4, R3: they need one transaction at a time, and a pooler leaves them the session that long."""
     pooler.set(default_pool_size="3")

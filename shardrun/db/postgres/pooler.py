@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import psycopg
+
 from shardrun.db.postgres.driver import Connection
 from shardrun.errors import Unsupported
 
@@ -28,6 +30,20 @@ def number(connection: Connection) -> int:
     """Ask for the process that serves this statement."""
     row = connection.execute("select pg_backend_pid()").fetchone()
     return int(row[0]) if row else 0
+
+
+def check_transactions(connection: Connection, where: str) -> None:
+    """Refuse a pooler that ends every transaction after one statement."""
+    try:
+        with connection.transaction():
+            pass
+    except psycopg.Error as error:
+        if "statement pooling" not in str(error):
+            raise
+        raise Unsupported(
+            f"{where} is PgBouncer with pool_mode=statement, where no transaction has two statements. Set "
+            f"pool_mode=transaction or pool_mode=session for this database, or name the PostgreSQL server itself in the DSN."
+        ) from None
 
 
 def shares_sessions(first: Connection, open_other: Callable[[], Connection]) -> bool:

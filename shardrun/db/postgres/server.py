@@ -97,6 +97,8 @@ class Postgres:
             raise Unsupported(f"{self.describe()} is too old: shardrun needs PostgreSQL 12 or newer.")
         with driver.naming_errors(connection):
             driver.make_ours(connection)
+            if driver.is_pooled(connection):
+                pooler.check_transactions(connection, self.describe())
         return connection
 
     def connect_child(self, part: str) -> Connection:
