@@ -47,7 +47,7 @@ def decoder(annotation: Any, kind: str | None) -> Decode:
     function raises `DoesNotFit`.
     """
     optional, wanted = _without_none(annotation)
-    what, name = ("the row" if kind is None else "the payload"), _name(wanted)
+    what, name = ("the row" if kind is None else "the payload"), name_of(wanted)
     read = _row_decoder(wanted, name) if kind is None else _payload_decoder(wanted, kind)
 
     def decode(body: Any) -> Any:
@@ -78,7 +78,7 @@ def _payload_decoder(wanted: Any, kind: str) -> Decode:
         return _text
     if wanted is bytes or (wanted is Any and kind == "binary"):
         return _binary
-    _check(wanted, _name(wanted))
+    _check(wanted, name_of(wanted))
     if _is_model(wanted):
         return lambda body: _validated(wanted.model_validate_json, body if isinstance(body, str) else _binary(body))
     return msgspec.json.Decoder(wanted, strict=True, dec_hook=_from_json).decode
@@ -118,13 +118,13 @@ def _is_model(wanted: Any) -> bool:
 def _from_json(wanted: Any, value: Any) -> Any:
     """Fill a pydantic model inside another type, by the rules of JSON (a date is a string there)."""
     if not _is_model(wanted):
-        raise NotImplementedError(f"{_name(wanted)} cannot be decoded")
+        raise NotImplementedError(f"{name_of(wanted)} cannot be decoded")
     return _validated(wanted.model_validate_json, msgspec.json.encode(value))
 
 
 def _from_row(wanted: Any, value: Any) -> Any:
     if not _is_model(wanted):
-        raise NotImplementedError(f"{_name(wanted)} cannot be decoded")
+        raise NotImplementedError(f"{name_of(wanted)} cannot be decoded")
     return _validated(wanted.model_validate, value)
 
 
@@ -177,7 +177,7 @@ def _without_none(annotation: Any) -> tuple[bool, Any]:
     return len(others) < len(arguments), Union[tuple(others)]  # noqa: UP007
 
 
-def _name(wanted: Any) -> str:
+def name_of(wanted: Any) -> str:
     """Name a type as users write it."""
     if inspect.isclass(wanted) and not get_args(wanted):
         return wanted.__name__

@@ -8,9 +8,9 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
-from shardrun.decoding import CannotDecode, DoesNotFit, decoder
+from shardrun.decoding import CannotDecode, DoesNotFit, decoder, name_of
 from shardrun.delivery import Delivery
 from shardrun.errors import UsageProblem
 from shardrun.queue import Source, Subscription
@@ -29,7 +29,8 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class Plan:
     """How to call a handler: `function(decode(body))`, or `function(decode(body), delivery)` where it takes one.
 
-    `function` is the user's own unless its parameters stand in another order. `decode` raises `DoesNotFit`.
+    One that takes batches is called with lists of both. `function` is the user's own unless its parameters stand in another
+    order. `decode` raises `DoesNotFit`.
     """
 
     function: Callable[..., Any]
@@ -51,8 +52,34 @@ class _Parameter:
     def is_delivery(self) -> bool:
         """Tell whether it is annotated Delivery, also under TYPE_CHECKING, where the name cannot be resolved."""
         if isinstance(self.annotation, str):
-            return self.annotation.strip("'\"").rpartition(".")[2] == "Delivery"
-        return self.annotation is Delivery or Delivery in get_args(self.annotation)
+            return _inside_list(self.annotation).rpartition(".")[2] == "Delivery"
+        return any(each is Delivery or Delivery in get_args(each) for each in (self.annotation, self._element))
+
+    @property
+    def is_list(self) -> bool:
+        """Tell whether it is annotated as a list of something."""
+        if isinstance(self.annotation, str):
+            return _inside_list(self.annotation) != self.annotation.strip("'\"")
+        return self.annotation is list or get_origin(self.annotation) is list
+
+    @property
+    def _element(self) -> Any:
+        return get_args(self.annotation)[0] if get_origin(self.annotation) is list else None
+
+    @property
+    def shown(self) -> str:
+        """Write its annotation as users do."""
+        return self.annotation if isinstance(self.annotation, str) else name_of(self.annotation)
+
+    def element(self) -> Any:
+        """Name what a list of it holds: anything, where nothing is said."""
+        return Any if self._element is None else self._element
+
+
+def _inside_list(annotation: str) -> str:
+    """Take `list[...]` off an annotation that could not be resolved."""
+    text = annotation.strip("'\"")
+    return text[5:-1].strip("'\"") if text[:5].lower() == "list[" and text.endswith("]") else text
 
 
 def plan(subscription: Subscription, payload_kind: str | None) -> Plan:
@@ -121,6 +148,7 @@ def _filled(
     if len(deliveries) > 1:
         names = " and ".join(each.name for each in deliveries)
         raise UsageProblem(f"{who} takes the delivery more than once ({names}). Leave one.")
+    _check_lists(subscription, body, deliveries)
     if body is None and not deliveries:
         raise UsageProblem(f"{who} takes nothing: give it a parameter for {what}.")
     unfilled = [each.name for each in others[1:] if each.is_required and each.kind not in _VARIADIC]
@@ -130,6 +158,21 @@ def _filled(
             "takes the delivery; give each other one a default."
         )
     return body, deliveries[0] if deliveries else None
+
+
+def _check_lists(subscription: Subscription, body: _Parameter | None, deliveries: Sequence[_Parameter]) -> None:
+    """Refuse what does not take lists where batches come, and a list of deliveries where one row comes."""
+    who, batch = subject(subscription), subscription.batch
+    if batch is None:
+        if lists := [each.name for each in deliveries if each.is_list]:
+            raise UsageProblem(
+                f"{who} takes one row at a time: annotate {lists[0]} as Delivery, or give the handler batch=."
+            )
+        return
+    if body is not None and not body.is_list and body.annotation is not Any:
+        raise UsageProblem(f"{who} takes batches (batch={batch}): annotate {body.name} as list[{body.shown}].")
+    if singles := [each.name for each in deliveries if not each.is_list]:
+        raise UsageProblem(f"{who} takes batches (batch={batch}): annotate {singles[0]} as list[Delivery].")
 
 
 def _in_order(
@@ -162,7 +205,8 @@ def _decode(subscription: Subscription, body: _Parameter | None, payload_kind: s
             "module runs. Import it at the module's top, outside TYPE_CHECKING."
         )
     try:
-        return decoder(body.annotation, payload_kind)
+        wanted = body.annotation if subscription.batch is None else body.element()
+        return decoder(wanted, payload_kind)
     except CannotDecode as error:
         raise UsageProblem(f"{subject(subscription)}: {body.name}: {error}.") from error
 

@@ -23,6 +23,7 @@ UNKNOWN_DELAY = 60.0
 """Seconds until a row is due again whose delay could not be computed. Larger: later. Smaller: more failing attempts."""
 
 _OUTCOMES = (Ack, Retry, Snooze, Drop, DeadLetter)
+_WANTED = "nothing, or Ack, Retry, Snooze, Drop, DeadLetter"
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -58,6 +59,25 @@ def of_answer(answer: object, handler: str) -> Ending:
             return Ending(words.DEAD_LETTER, None, _reason(reason))
         case _:
             raise BadAnswer(_bad_answer(answer, handler))
+
+
+def of_answers(answer: object, rows: int, handler: str) -> list[Ending]:
+    """Say what a returned value means for each row of a batch: an outcome for all, or a list of one for each.
+
+    Raises `BadAnswer` for anything else, a list of another length included.
+    """
+    if answer is None or isinstance(answer, _OUTCOMES):
+        return [of_answer(answer, handler)] * rows
+    if not isinstance(answer, list | tuple):
+        raise BadAnswer(
+            _bad_answer(answer, handler, f"nothing, an outcome for all, or a list of {rows}, one for each row")
+        )
+    if len(answer) != rows:
+        raise BadAnswer(
+            f"{handler} returned a list of {len(answer)} for {rows} rows: one outcome (or None) for each, in their order. "
+            "Counted as a failure of all."
+        )
+    return [of_answer(each, handler) for each in answer]
 
 
 def of_error(error: BaseException, attempt: int, rule: Backoff | RetryRule) -> Ending:
@@ -131,18 +151,15 @@ def _reason(reason: Any) -> str | None:
     return None if reason is None else storable(reason if isinstance(reason, str) else _show(reason), LONGEST_REASON)
 
 
-def _bad_answer(answer: object, handler: str) -> str:
+def _bad_answer(answer: object, handler: str, wanted: str = _WANTED) -> str:
     if isinstance(answer, type) and issubclass(answer, _OUTCOMES):
         return f"{handler} returned the class {answer.__name__}: write {answer.__name__}()."
     if inspect.iscoroutine(answer):
         answer.close()
         return f"{handler} returned a coroutine, which nobody awaited: declare {handler} with async def."
-    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+    if wanted is _WANTED and (inspect.isgenerator(answer) or inspect.isasyncgen(answer)):
         return f"{handler} returned a generator, whose body never ran: a handler has no yield."
-    return (
-        f"{handler} returned {_show(answer)}; a handler returns nothing, or Ack, Retry, Snooze, Drop, DeadLetter. "
-        "Counted as a failure."
-    )
+    return f"{handler} returned {_show(answer)}; a handler returns {wanted}. Counted as a failure."
 
 
 def _show(value: object) -> str:

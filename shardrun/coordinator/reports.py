@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardrun.coordinator import route, settle, transactions
@@ -23,7 +23,7 @@ USER_LOG = logging.getLogger("shardrun.handlers")
 
 def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
     """Note what a child has written, in its order."""
-    for frame in frames:
+    for frame in _apart(child, frames) if child.batches else frames:
         no = frame[0]
         if no < 0:
             _take_notice(replica, child, frame)
@@ -59,6 +59,19 @@ def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
             child.send(pack((words.RESUME, lane.local)))
     for service in {lane.service for lane in child.lanes}:
         _follow(service)
+
+
+def _apart(child: Child, frames: Iterable[Any]) -> Iterator[Any]:
+    """Take reports of batches apart, into those of their rows."""
+    for frame in frames:
+        numbers = child.batches.pop(frame[0], None)
+        if numbers is None:
+            yield frame
+        elif frame[1] == words.EACH:
+            yield from frame[3]
+        else:
+            share = frame[2] // len(numbers)
+            yield from ((no, frame[1], share, *frame[3:]) for no in numbers)
 
 
 def _follow(service: Service) -> None:

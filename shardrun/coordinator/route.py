@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
+from itertools import islice
+from typing import Any
 
 from shardrun.coordinator import clock, one_writer, settle
 from shardrun.coordinator.child import Child, State
@@ -26,8 +28,8 @@ def lane_for(service: Service, held: Held) -> Lane | None:
 def has_free_lane(service: Service, lane: Lane | None) -> bool:
     """Tell whether a row would start at once in its lane, or in any where it has none."""
     if lane is not None:
-        return lane.is_free
-    return sum(each.is_free for each in service.lanes) > len(service.waiting)
+        return not lane.handed and len(lane.waiting) < service.batch
+    return service.batch * sum(each.is_free for each in service.lanes) > len(service.waiting)
 
 
 def put(service: Service, lane: Lane | None, held: Held) -> None:
@@ -51,7 +53,7 @@ def route(replica: Replica) -> None:
     now = clock.now()
     cleared = _cleared(replica)
     for service in replica.services:
-        most = 1 if service.subscription.transactional else 1 + service.ahead
+        most = service.batch if service.subscription.transactional else service.per_lane_ahead
         for lane in service.lanes:
             if lane.waiting and _has_room(lane, most) and cleared.get(lane.child, lane) is lane:
                 _feed(replica, lane, most, frames[lane.child], now)
@@ -71,6 +73,10 @@ def _cleared(replica: Replica) -> Cleared:
 def _feed(replica: Replica, lane: Lane, most: int, frames: list[Frame], now: float) -> None:
     """Hand a lane the rows that wait for it alone, in order."""
     waiting = lane.waiting
+    if lane.service.subscription.batch is not None:
+        while _hand_batch(replica, lane, waiting, most, frames, now):
+            pass
+        return
     while waiting and lane.handed < most and _may_start(replica, lane, waiting[0], now):
         _hand(replica, lane, waiting.popleft(), frames)
 
@@ -80,8 +86,11 @@ def _spread(replica: Replica, service: Service, most: int, frames: Frames, now: 
     open_lanes = [
         lane for lane in service.lanes if not lane.waiting and _has_room(lane, most) and lane.child not in cleared
     ]
-    lanes = sorted(open_lanes, key=lambda lane: lane.handed)
     waiting = service.waiting
+    if service.subscription.batch is not None:
+        _spread_batches(replica, open_lanes, waiting, most, frames, now)
+        return
+    lanes = sorted(open_lanes, key=lambda lane: lane.handed)
     while waiting and lanes and (level := lanes[0].handed) < most:
         handed = 0
         for lane in lanes:
@@ -92,6 +101,40 @@ def _spread(replica: Replica, service: Service, most: int, frames: Frames, now: 
                 handed += 1
         if not handed:
             return
+
+
+def _spread_batches(
+    replica: Replica, lanes: list[Lane], waiting: deque[Held], most: int, frames: Frames, now: float
+) -> None:
+    """Deal rows that any lane may take, a batch to whichever has the fewest."""
+    while waiting and lanes:
+        lane = min(lanes, key=lambda lane: lane.handed)
+        if not _hand_batch(replica, lane, waiting, most, frames[lane.child], now):
+            lanes.remove(lane)
+
+
+def _hand_batch(replica: Replica, lane: Lane, waiting: deque[Held], most: int, frames: list[Frame], now: float) -> bool:
+    """Hand a lane the next batch of a waiting line, if it may have one now: a busy lane gets none that could still fill."""
+    service: Service = lane.service
+    if lane.handed and (len(waiting) < service.batch or lane.handed + service.batch > most):
+        return False
+    rows: list[Held] = []
+    for held in islice(waiting, service.batch):
+        if not _may_start(replica, lane, held, now) or (rows and (held.alone or held.pin is not rows[0].pin)):
+            break
+        rows.append(held)
+        if held.alone:
+            break
+    if not rows or (lane.handed and len(rows) < service.batch):
+        return False
+    delivered: list[Frame] = []
+    for held in rows:
+        waiting.popleft()
+        _hand(replica, lane, held, delivered)
+    no = delivered[0][0]
+    lane.child.batches[no] = [each[0] for each in delivered]
+    frames.append((no, lane.local, delivered, 0, min(held.deadline for held in rows)))
+    return True
 
 
 def _has_room(lane: Lane, most: int) -> bool:
@@ -140,11 +183,36 @@ def _publish(child: Child, deliveries: list[Frame]) -> None:
 
 
 def _publish_alone(child: Child, delivery: Frame) -> None:
-    """Send one row; one with a value that cannot cross is a failed attempt, and no other row suffers."""
+    """Send one delivery; a row with a value that cannot cross is a failed attempt, and no other row suffers."""
     try:
         child.send(pack(delivery))
     except CannotCross as error:
-        held = child.handed.pop(delivery[0])
-        held.lane.handed -= 1
-        service: Service = held.lane.service
-        settle.end(service, Ended(held, *endings.failed(service.subscription, held.attempt, 60.0, str(error))))
+        if delivery[0] in child.batches:
+            _publish_what_can_cross(child, *delivery)
+        else:
+            _cannot_cross(child, delivery[0], error)
+
+
+def _publish_what_can_cross(child: Child, no: int, lane: int, rows: list[Frame], *more: Any) -> None:
+    crossing = []
+    for row in rows:
+        try:
+            pack(row)
+        except CannotCross as error:
+            _cannot_cross(child, row[0], error)
+        else:
+            crossing.append(row)
+    child.batches[no] = [row[0] for row in crossing]
+    if crossing:
+        child.send(pack((no, lane, crossing, *more)))
+    else:
+        del child.batches[no]
+
+
+def _cannot_cross(child: Child, no: int, error: CannotCross) -> None:
+    held = child.handed.pop(no)
+    held.lane.handed -= 1
+    if child.alone is held:
+        child.alone = None
+    service: Service = held.lane.service
+    settle.end(service, Ended(held, *endings.failed(service.subscription, held.attempt, 60.0, str(error))))

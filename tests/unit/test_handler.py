@@ -183,8 +183,6 @@ def test_a_bad_max_attempts_does_not_hide_its_missing_home(handlers: Handlers) -
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ("batch=16", "batch=16"),
-        ("transactional=True", "transactional=True"),
         ('key_scope="cluster", workers_by_key=2', "key_scope='cluster'"),
     ],
 )
@@ -259,7 +257,7 @@ def test_groups_need_their_column(handlers: Handlers) -> None:
 
 
 def test_all_problems_of_all_handlers_come_at_once(handlers: Handlers) -> None:
-    """A5: signatures included, in the order of the file; a batch handler's is not judged."""
+    """A5: signatures included, in the order of the file."""
     problems = found(
         handlers,
         """
@@ -270,7 +268,7 @@ def test_all_problems_of_all_handlers_come_at_once(handlers: Handlers) -> None:
         @b.handler(workers_by_key=2)
         def two(row, other): ...
         @b.handler(batch=2)
-        def three(rows: list[int]): ...
+        def three(row: int): ...
         """,
     )
     assert [str(each).split(" (")[0] for each in problems] == [
@@ -279,6 +277,7 @@ def test_all_problems_of_all_handlers_come_at_once(handlers: Handlers) -> None:
         "handler one",
         "handler two",
         "handler two",
+        "handler three",
         "handler three",
         "queue b has two handlers for the same rows: two",
     ]

@@ -24,11 +24,12 @@ class Invoice:
     number: int
 
 
-def bound(function: Callable[..., Any], payload: str | None = "payload") -> Subscription:
+def bound(function: Callable[..., Any], payload: str | None = "payload", batch: int | None = None) -> Subscription:
     """Bind a function to a queue, without a module."""
     queue: Queue[Any] = Queue("invoice_jobs", id="id", payload=payload)
     queue.name = "invoices"
-    queue.handler()(function)
+    binds: Any = queue.handler() if batch is None else queue.handler(batch=batch)
+    binds(function)
     return queue.subscriptions[0]
 
 
@@ -201,3 +202,60 @@ def test_an_annotation_that_only_a_type_checker_knows_may_be_delivery() -> None:
         spelled_out.__annotations__["told"] = text
         spelled_out.__globals__.pop("shardrun", None)
         assert plan(bound(spelled_out), "json").takes_delivery
+
+
+def batch(invoices: list[Invoice]) -> Any:
+    return invoices
+
+
+def batch_with_deliveries(deliveries: list[Delivery], invoices: list[Invoice]) -> Any:
+    return invoices, deliveries
+
+
+def any_batch(invoices: list) -> Any:  # type: ignore[type-arg]
+    return invoices
+
+
+@pytest.mark.parametrize("function", [batch, batch_with_deliveries, any_batch, unannotated], ids=lambda f: f.__name__)
+def test_a_handler_of_batches_takes_lists(function: Callable[..., Any]) -> None:
+    """B6: each row is decoded as what the list holds; the deliveries come in a list beside it, wherever that stands."""
+    found = plan(bound(function, batch=3), "json")
+    body = found.decode('{"number": 7}')
+    assert body == (Invoice(7) if "batch" in function.__name__ and function is not any_batch else {"number": 7})
+    given = ([body], [Delivery(id=1)])[: 1 + found.takes_delivery]
+    assert found.function(*given) == (given if found.takes_delivery else [body])
+
+
+def test_a_list_of_deliveries_is_known_by_its_name() -> None:
+    """B6: also where only a type checker can resolve it."""
+
+    def told(invoices: list[Invoice], told: Any) -> None: ...
+
+    told.__annotations__["told"] = "list[shardrun.Delivery]"
+    assert plan(bound(told, batch=2), "json").takes_delivery
+
+
+def one_invoice_one_delivery(invoice: Invoice, delivery: Delivery) -> None: ...
+
+
+def list_and_delivery(invoices: list[Invoice], delivery: Delivery) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "batch", "said"),
+    [
+        (plain, 3, "takes batches (batch=3): annotate invoice as list[Invoice]."),
+        (one_invoice_one_delivery, 3, "takes batches (batch=3): annotate invoice as list[Invoice]."),
+        (list_and_delivery, 3, "takes batches (batch=3): annotate delivery as list[Delivery]."),
+        (
+            batch_with_deliveries,
+            None,
+            "takes one row at a time: annotate deliveries as Delivery, or give the handler batch=",
+        ),
+    ],
+)
+def test_what_takes_no_lists_takes_no_batches(function: Callable[..., Any], batch: int | None, said: str) -> None:
+    """B6, A5: and the other way round; the sentence says what to write."""
+    with pytest.raises(UsageProblem) as caught:
+        plan(bound(function, batch=batch), "json")
+    assert said in str(caught.value)
