@@ -52,9 +52,10 @@ def test_two_holders_never_take_the_same_row(place: Place) -> None:
     assert first.ids() + second.ids() == [5, 6]
 
 
-def test_a_row_locked_by_a_transaction_is_passed_by(open_place: Opener) -> None:
+@pytest.mark.parametrize("dialect", ["postgres", "mariadb"])
+def test_a_row_locked_by_a_transaction_is_passed_by(open_place: Opener, dialect: str) -> None:
     """B2: a claim waits for no one's row lock."""
-    place = open_place("postgres")
+    place = open_place(dialect)
     place.create_usual()
     place.fill(3)
     other = place.child()

@@ -61,9 +61,10 @@ def test_an_extension_never_shortens_a_lease(place: Place) -> None:
     assert holder.one(Verb.ACK, row)
 
 
-def test_a_row_that_a_transaction_keeps_locked_is_busy_and_holds_up_no_other(open_place: Opener) -> None:
+@pytest.mark.parametrize("dialect", ["postgres", "mariadb"])
+def test_a_row_that_a_transaction_keeps_locked_is_busy_and_holds_up_no_other(open_place: Opener, dialect: str) -> None:
     """R3: the extension waits for no one; what it could not lock still carries the old token."""
-    place = open_place("postgres")
+    place = open_place(dialect)
     place.create_usual()
     place.fill(3)
     holder = Holder(place, usual(), lease=30)

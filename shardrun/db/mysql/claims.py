@@ -72,15 +72,16 @@ class Claims:
         page = limit
         while True:
             ids = self._read_candidates(connection, page, full_keys, passed)
-            place = 0
-            while place < len(ids) and len(rows) < limit:
+            found = len(ids)
+            while ids and len(rows) < limit:
                 wanted = limit - len(rows)
-                piece = ids[place : place + max(wanted, SLICE)] if passed else ids[place : place + wanted]
-                rows += self._take_some(connection, piece, wanted)
-                place += len(piece)
-            passed += ids
-            fits = len(lists.first_piece(passed)) == len(passed) or len(passed) <= PASSED
-            if len(rows) >= limit or len(ids) < page or not fits:
+                some = lists.first_piece(ids[: max(wanted, SLICE) if passed else wanted])
+                taken, used = self._take_some(connection, some, wanted)
+                rows += taken
+                passed += ids[:used]
+                del ids[:used]
+            fits = len(passed) <= PASSED and lists.fits(passed)
+            if len(rows) >= limit or found < page or not fits:
                 return
             page = min(max(4 * page, SLICE), PASSED)
 
@@ -94,20 +95,24 @@ class Claims:
             statement = self._others
         return [row[0] for row in driver.run(connection, statement, values).fetchall()]
 
-    def _take_some(self, connection: Connection, ids: Sequence[Any], wanted: int) -> list[Claimed]:
+    def _take_some(self, connection: Connection, ids: Sequence[Any], wanted: int) -> tuple[list[Claimed], int]:
+        """Take as many of these rows as are wanted; tell how many were looked at."""
         try:
             return self._take_rows(connection, ids, wanted)
         except StatementFailed:
-            return self._avoided.around_apart(ids[:wanted], lambda some: self._take_rows(connection, some, len(some)))
+            apart = self._avoided.around_apart(
+                ids[:wanted], lambda some: self._take_rows(connection, some, len(some))[0]
+            )
+            return apart, wanted
 
-    def _take_rows(self, connection: Connection, ids: Sequence[Any], wanted: int) -> list[Claimed]:
-        """Take those of these rows that are still free, in the order given; all in one transaction."""
+    def _take_rows(self, connection: Connection, ids: Sequence[Any], wanted: int) -> tuple[list[Claimed], int]:
+        """Take those of these rows that are still free, in the order given, in one transaction; tell how many were looked at."""
         with driver.writing(connection):
             found = driver.run(connection, self._take, {**self._group, "ids": list(ids)}).fetchall()
             expired = dict(found)
             chosen = [id for id in ids if id in expired][:wanted]
             if not chosen:
-                return []
+                return [], len(ids)
             given = {"ids": chosen}
             _, answer = driver.run_together(connection, [(self._claim, given), (self._claimed, given)])
             rows = {row[0]: row for row in answer.fetchall() if row[1]}
@@ -116,7 +121,8 @@ class Claims:
                     self._avoided.swallowed(id)
             taken = [id for id in chosen if id in rows]
             bodies = self._fetch.bodies(connection, taken) if self._fetch else None
-        return [self._row(rows[id], bool(expired[id]), bodies) for id in taken]
+        used = len(ids) if len(chosen) < wanted else ids.index(chosen[-1]) + 1
+        return [self._row(rows[id], bool(expired[id]), bodies) for id in taken], used
 
     def _row(self, row: Sequence[Any], was_held: bool, bodies: Mapping[Any, Any] | None) -> Claimed:
         id, _, token, attempt, key, lane_key, group, headers, body = row[:LEADING]

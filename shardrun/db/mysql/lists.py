@@ -17,13 +17,13 @@ BYTES = 200_000
 max_allowed_packet (16 MB or more, unless someone set it) is small."""
 
 
-def pieces(values: Sequence[Any]) -> Iterator[list[Any]]:
+def pieces(values: Sequence[Any], most: int = MOST) -> Iterator[list[Any]]:
     """Cut a list into pieces that fit into a statement."""
     piece: list[Any] = []
     size = 0
     for value in values:
         more = _size(value)
-        if piece and (len(piece) == MOST or size + more > BYTES):
+        if piece and (len(piece) == most or size + more > BYTES):
             yield piece
             piece, size = [], 0
         piece.append(value)
@@ -35,6 +35,11 @@ def pieces(values: Sequence[Any]) -> Iterator[list[Any]]:
 def first_piece(values: Sequence[Any]) -> list[Any]:
     """Take as much of a list as fits into a statement; never an empty one, which SQL has no spelling for."""
     return next(pieces(values), [None])
+
+
+def fits(values: Sequence[Any]) -> bool:
+    """Tell whether a list, though longer than others, is short enough in bytes."""
+    return sum(map(_size, values)) <= BYTES
 
 
 def together(connection: Connection, steps: Sequence[Step]) -> list[Any]:

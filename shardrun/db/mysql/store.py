@@ -145,6 +145,11 @@ class MysqlStore:
             effective |= self._resolve(connection, doubted)
         return effective
 
+    def steps(self, one: Settlement) -> list[Step]:
+        """Give the statements that write one settlement in a transaction in which its row is locked already."""
+        shared, _ = share([one], drops_alone=self._writes[Verb.DROP] is not None)
+        return list(self._steps_shared(shared[0], {one.id}) if shared else self._steps_alone(one))
+
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
         """Look at what is left, along the claim's index."""
         values = {"group": self.layout.group}

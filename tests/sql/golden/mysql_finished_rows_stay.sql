@@ -15,6 +15,7 @@ select c.`id`, ifnull(c.`locked_until` >= '1900-01-01', 0)
    and c.`processed_at` is null
    and (c.`retry_after` is null or c.`retry_after` <= utc_timestamp(6))
    and (c.`locked_until` is null or c.`locked_until` <= utc_timestamp(6))
+ order by c.`id`
    for update skip locked;
 
 -- claim (ids)
@@ -50,6 +51,7 @@ select t.`id`
  where t.`id` in %(ids)s
    and t.`locked_until` = %(token)s
    and t.`locked_until` < %(new)s
+ order by t.`id`
    for update skip locked;
 
 -- extend (ids, token, new)

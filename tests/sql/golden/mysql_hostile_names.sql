@@ -26,6 +26,7 @@ select c.`User Id`, ifnull(c.`locked_until` >= '1900-01-01', 0)
    and c.`group` = %(group)s
    and (c.`%%(id)s` is null or c.`%%(id)s` <= utc_timestamp(6))
    and (c.`locked_until` is null or c.`locked_until` <= utc_timestamp(6))
+ order by c.`User Id`
    for update skip locked;
 
 -- claim (ids)
@@ -61,6 +62,7 @@ select t.`User Id`
  where t.`User Id` in %(ids)s
    and t.`locked_until` = %(token)s
    and t.`locked_until` < %(new)s
+ order by t.`User Id`
    for update skip locked;
 
 -- extend (ids, token, new)

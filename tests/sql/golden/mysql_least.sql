@@ -11,6 +11,7 @@ select c.`id`, 0
   from `app`.`jobs` as c force index (primary)
  where c.`id` in %(ids)s
    and (c.`locked_until` is null or c.`locked_until` <= utc_timestamp(6))
+ order by c.`id`
    for update skip locked;
 
 -- claim (ids)
@@ -47,6 +48,7 @@ select t.`id`
  where t.`id` in %(ids)s
    and t.`locked_until` = %(token)s
    and t.`locked_until` < %(new)s
+ order by t.`id`
    for update skip locked;
 
 -- extend (ids, token, new)
