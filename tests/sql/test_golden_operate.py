@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from shardrun.db.mysql import dead as mysql_dead
+from shardrun.db.mysql import status as mysql_status
 from shardrun.db.postgres import dead as postgres_dead
 from shardrun.db.postgres import status as postgres_status
 from shardrun.db.sqlite import dead as sqlite_dead
@@ -24,6 +26,12 @@ CHOSEN: Mapping[str, Layout] = {
 
 Build = Callable[[Layout], Statement | None]
 
+
+def mysql_counts(laid: Layout) -> Statement:
+    """Build the statement that counts a priority, or all rows where none has a due time."""
+    return mysql_status.counts(laid) if "retry_after" in laid.roles else mysql_status.counts_without_due_times(laid)
+
+
 STATUS: Mapping[str, Mapping[str, Build]] = {
     "postgres": {
         "counts": postgres_status.counts,
@@ -36,6 +44,14 @@ STATUS: Mapping[str, Mapping[str, Build]] = {
         "counts_by_id": sqlite_status.counts_by_id,
         "dead": lambda laid: sqlite_status.dead(laid, indexed=True),
         "dead, without an index": lambda laid: sqlite_status.dead(laid, indexed=False),
+    },
+    "mysql": {
+        "counts": mysql_counts,
+        "first_level": lambda laid: mysql_status.first_level(laid) if "priority" in laid.roles else None,
+        "next_level": mysql_status.next_level,
+        "counts_by_id": mysql_status.counts_by_id,
+        "dead": lambda laid: mysql_status.dead(laid, indexed=True),
+        "dead, without an index": lambda laid: mysql_status.dead(laid, indexed=False),
     },
 }
 
@@ -56,6 +72,16 @@ DEAD: Mapping[str, Mapping[str, Build]] = {
         "requeue": lambda laid: sqlite_dead.requeue(laid, 2),
         "remove": lambda laid: sqlite_dead.remove(laid, 2),
         "purge": lambda laid: sqlite_dead.purge(laid, 2),
+    },
+    "mysql": {
+        "failures": mysql_dead.failures,
+        "choose": lambda laid: mysql_dead.choose(laid, named=False),
+        "choose, of a list": lambda laid: mysql_dead.choose(laid, named=True),
+        "stuck": mysql_dead.stuck,
+        "standing": mysql_dead.standing,
+        "take": mysql_dead.take,
+        "put_back": mysql_dead.put_back,
+        "remove": mysql_dead.remove,
     },
 }
 

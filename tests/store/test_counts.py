@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from shardrun.db.mysql import driver
+from shardrun.db.mysql import status as mysql_status
 from shardrun.db.operate import MOST, Count, Counts
 from shardrun.db.postgres import status as postgres_status
 from shardrun.db.sqlite import status as sqlite_status
@@ -145,6 +147,37 @@ def scans_of(node: dict[str, Any]) -> Any:
 def read_by(scan: dict[str, Any]) -> int:
     """Tell how many rows a node looked at."""
     return int((scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)) * scan["Actual Loops"])
+
+
+def test_mariadb_reads_no_more_rows_than_the_bounds_say(open_place: Any) -> None:
+    """K1: by index, whatever the table holds; each priority is one look."""
+    place = open_place("mariadb")
+    place.create_usual(group="text", processed_at="time")
+    subscription = subscribe(usual(group="group", processed_at="processed_at"), group="mine", dead_letter_group="gone")
+    create_index(place, subscription)
+    place.run(
+        'insert into q ("group", priority, processed_at, retry_after) '
+        "select if(seq % 2 = 0, 'mine', 'other'), seq % 3, if(seq % 5 > 0, utc_timestamp(), null), "
+        "case when seq % 7 < 3 then null when seq % 7 < 5 then '2020-01-01' else '2999-01-01' end from seq_1_to_20000"
+    )
+    place.run("analyze table q")
+    layout = layout_of(place, subscription)
+    values = {"group": "mine", "dead_group": "gone", "level": 1, "undated": 100, "past": 100, "later": 100}
+    bounded = [(mysql_status.counts(layout), 310), (mysql_status.counts_by_id(layout, 100), 110)]
+    bounded += [(dead, 10) for dead in [mysql_status.dead(layout, indexed=True, most=100)] if dead]
+    bounded += [(step, 5) for step in [mysql_status.first_level(layout), mysql_status.next_level(layout)] if step]
+    for statement, most in bounded:
+        for group in ("mine", "nobody's"):
+            asked, before = rows_read(place), rows_read(place)
+            driver.run(place.own, statement, {**values, "group": group})
+            read = rows_read(place) - before - (before - asked)
+            assert read <= 2 * most  # once from the table, once from what was gathered
+
+
+def rows_read(place: Place) -> int:
+    """Tell how many rows the session has read so far; asking reads some itself, as many each time."""
+    asked = "select sum(variable_value) from information_schema.session_status where variable_name like 'Handler_read%'"
+    return int(place.run(f"{asked} and variable_name not like '%deleted'")[0][0])
 
 
 def test_sqlite_works_no_longer_than_the_bounds_say(open_place: Any) -> None:
