@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shardrun.db.operate import Connection as Connection
 from shardrun.db.operate import Counts, DeadLetters, Sessions
-from shardrun.db.table import Layout
+from shardrun.db.table import Column, Layout
 from shardrun.policy.verbs import Verb as Verb
 from shardrun.queue import Queue, Subscription
 
@@ -148,6 +148,10 @@ class Database(Protocol):
 
     one_writer: bool
     """True where one connection at a time can write (SQLite): the coordinator then uses one connection."""
+
+    @property
+    def column_kind(self) -> type[Column]:
+        """Name the class of the columns that its catalogue gives."""
 
     def describe(self) -> str:
         """Name the database for the banner, without any secret: `PostgreSQL 15.18 at localhost/app`."""

@@ -9,12 +9,13 @@ savepoint is released or gone back to at the end: where it is not there any more
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
 
 from shardrun.db.store import Connection, Settlement, Token
-from shardrun.db.table import Layout
+from shardrun.db.table import Column, Layout
 from shardrun.errors import ShardrunError
 from shardrun.policy.verbs import Verb
 
@@ -75,9 +76,16 @@ def described(layout: Layout) -> Any:
     return msgspec.to_builtins(layout)
 
 
-def layout_of(description: Any) -> Layout:
-    """Read a layout that was written down."""
-    return msgspec.convert(description, Layout)
+def layout_of(description: Any, kind: type[Column]) -> Layout:
+    """Read a layout that was written down; `kind` is what its database's catalogue makes of columns."""
+
+    def columns(found: Any) -> dict[str, Column]:
+        return {name: msgspec.convert(column, kind) for name, column in found.items()}
+
+    layout = msgspec.convert(description, Layout)
+    table = replace(layout.table, columns=columns(description["table"]["columns"]))
+    dead = layout.dead and replace(layout.dead, columns=columns(description["dead"]["columns"]))
+    return replace(layout, table=table, dead=dead, roles=columns(description["roles"]))
 
 
 def refusal(what: str, call: str) -> RuntimeError:

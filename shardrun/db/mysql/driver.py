@@ -139,7 +139,8 @@ def connection_class(mysqldb: bool, kind: Any = object) -> Any:
     """Make the class of our connections: the driver's own, that can also execute, and do what a `kind` adds."""
     base = (_mysqldb() if mysqldb else None) or _pymysql()
     given = {"__module__": base.__name__, "default_cursor": _default_cursor(base)}
-    return type("Connection", (Executing, base.Connection), given)
+    kinds = () if kind is object else (kind,)
+    return type("Connection", (*kinds, Executing, base.Connection), given)
 
 
 def _default_cursor(base: Any) -> Any:
@@ -163,7 +164,7 @@ def _mysqldb() -> Any:
 
 def connect(account: Account, part: str, ours: bool, kind: Any = object) -> Connection:
     """Open a connection: `ours` for the coordinator, else with the driver's defaults, to be lent to handlers."""
-    made = connection_class(account.mysqldb)
+    made = connection_class(account.mysqldb, kind)
     is_pymysql = made.__module__.startswith("pymysql")
     given = for_pymysql(account) if is_pymysql else for_mysqldb(account)
     given.setdefault("connect_timeout", CONNECT_SECONDS)

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from time import monotonic
 from typing import Any, NamedTuple
 
-from shardrun.db import check
-from shardrun.db.mysql import catalogue, ddl, driver, dsn, fetch, operate
+from shardrun.db import check, forms
+from shardrun.db.mysql import catalogue, ddl, driver, dsn, fetch, operate, taking
 from shardrun.db.mysql.driver import Connection
 from shardrun.db.mysql.store import MysqlStore
 from shardrun.db.operate import Counts, Sessions
@@ -100,11 +100,11 @@ class Mysql:
 
     def connect_child(self, part: str) -> Connection:
         """Open a connection to lend to handlers: the driver's defaults, no transaction open."""
-        return self._connect(part, ours=False)
+        return self._connect(part, ours=False, kind=taking.Guarded)
 
-    def _connect(self, part: str, ours: bool) -> Connection:
+    def _connect(self, part: str, ours: bool, kind: type[Any] = object) -> Connection:
         try:
-            return driver.connect(self._account, part, ours)
+            return driver.connect(self._account, part, ours, kind)
         except Exception as error:  # the driver raises what it meets: its own errors, OSError, RuntimeError
             raise DatabaseUnreachable(self._unreachable(error)) from None
 
@@ -240,6 +240,10 @@ class Mysql:
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
         return MysqlStore(layout, where, fetch=own, name=queue.name)
+    def taking(self, layout: Layout) -> taking.MysqlTaking:
+        """Build the statements of a subscription's deliveries in transactions."""
+        return taking.MysqlTaking(layout)
+
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""

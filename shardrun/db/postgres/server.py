@@ -18,7 +18,7 @@ from shardrun.db.postgres.driver import Connection
 from shardrun.db.postgres.locks import AdvisoryStore, RowLockStore
 from shardrun.db.postgres.store import PostgresStore
 from shardrun.db.store import Store
-from shardrun.db.table import Layout, Table, lay
+from shardrun.db.table import Column, Layout, Table, lay
 from shardrun.errors import (
     Conflict,
     DatabaseUnreachable,
@@ -55,6 +55,7 @@ class Postgres:
     """One PostgreSQL database, as named by a DSN; `source` says where the DSN came from, for messages."""
 
     one_writer = False
+    column_kind = Column
 
     def __init__(self, dsn: str, source: str | None = None) -> None:
         self._dsn = dsn

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Self
 
 import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
 from shardrun.db.postgres import driver, parts
@@ -23,6 +24,9 @@ begin{isolation};
 select set_config('shardrun.lock_timeout', current_setting('lock_timeout'), true),
        set_config('lock_timeout', '{milliseconds:d}', true)"""
 """Begin, and wait for the row's lock only so long; what the session had set is put back behind it."""
+
+IN_UTC = "select set_config('TimeZone', 'UTC', true)"
+"""Whole days are moved in UTC, as by the coordinator: elsewhere they may be an hour longer, or some minutes in older times."""
 
 RESTORE = "select set_config('lock_timeout', current_setting('shardrun.lock_timeout'), true)"
 
@@ -60,9 +64,6 @@ class Lent(psycopg.Connection[Any]):
             raise refusal(self.transaction_of, call)
 
 
-Steps = Sequence[tuple[str, Mapping[str, Any]]]
-
-
 class PostgresTaking:
     """Rows of one subscription in transactions of a child."""
 
@@ -75,13 +76,10 @@ class PostgresTaking:
 
     def take(self, connection: Lent, id: Any, token: Token, patience: float) -> bool:
         """Begin, lock the row while it carries the token, set the savepoint; waits `patience` seconds for the lock."""
-        milliseconds = max(1, int(patience * 1000))
-        begin = BEGIN.format(isolation=self._begin, milliseconds=milliseconds)
-        values = {"id": id, "token": token}
+        begin = BEGIN.format(isolation=self._begin, milliseconds=max(1, int(patience * 1000)))
         with driver.naming_errors(connection):
-            _send(connection, begin)
-            steps = [(self._take.text, values), (RESTORE, {}), (f"savepoint {SAVEPOINT}", {})]
-            if _run(connection, steps)[0].rowcount:
+            if _send(connection, begin, _spelt(connection, self._take, {"id": id, "token": token})).ntuples:
+                _send(connection, RESTORE, f"savepoint {SAVEPOINT}")
                 return True
         self.abandon(connection)
         return False
@@ -89,19 +87,16 @@ class PostgresTaking:
     def settle(self, connection: Lent, settlement: Settlement, keep: bool) -> bool:
         """Keep what was written since the take, or undo it, and write the settlement beside it."""
         self._look_at(connection, keep)
-        utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
-        statement, values = self._stores[utf8].step(settlement)
-        steps: Steps = [(statement.text, values)]
+        info = connection.info
+        utf8 = info.parameter_status("server_encoding") == "UTF8" and info.encoding == "utf-8"
+        first = f"{'release' if keep else 'rollback to'} savepoint {SAVEPOINT}"
         try:
-            if keep:
-                steps = [(f"release savepoint {SAVEPOINT}", {}), *steps]
-            else:  # past psycopg, which takes any ROLLBACK for the end of all that it has prepared
-                _send(connection, f"rollback to savepoint {SAVEPOINT}")
-            return _run(connection, steps)[-1].rowcount > 0
+            result = _send(connection, first, IN_UTC, _spelt(connection, *self._stores[utf8].step(settlement)))
         except psycopg.Error as error:
             if error.sqlstate in NOT_OURS:
                 raise ended("a COMMIT or ROLLBACK of its own") from error
             raise driver.name_error(error, connection) from error
+        return bool(result.command_tuples)
 
     def _look_at(self, connection: Lent, keep: bool) -> None:
         if connection.closed:
@@ -132,7 +127,7 @@ class PostgresTaking:
         values = {"id": id, "token": token, "dead_group": self._layout.dead_group}
         with driver.naming_errors(connection), connection.transaction():
             cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-            cursor.execute("select set_config('lock_timeout', %s, true)", (f"{LOOK_SECONDS}s",))
+            cursor.execute(f"{IN_UTC}, set_config('lock_timeout', '{LOOK_SECONDS}s', true)")
             found = cursor.execute(self._fate[0].text, values).fetchone()
             if found is None and self._fate[1] is not None:
                 return Fate.DEAD if cursor.execute(self._fate[1].text, values).fetchone() else Fate.DONE
@@ -143,28 +138,18 @@ class PostgresTaking:
         connection.transaction_of = what
 
 
-def _send(connection: Lent, text: str) -> None:
-    """Run statements without parameters, in one round trip and none of psycopg's machinery."""
-    result = connection.pgconn.exec_(text.encode())
+def _send(connection: Lent, *texts: str) -> PGresult:
+    """Run statements in one round trip and none of psycopg's machinery, which takes any ROLLBACK for the end of what it has
+    prepared; gives the result of the last.
+    """
+    result = connection.pgconn.exec_("; ".join(texts).encode(connection.info.encoding))
     if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-        raise psycopg.errors.error_from_result(result)
+        raise psycopg.errors.error_from_result(result, connection.info.encoding)
+    return result
 
 
-def _run(connection: Lent, steps: Steps) -> list[psycopg.Cursor[Any]]:
-    """Run statements in the transaction that is open, in one round trip; an error is raised when all have been answered."""
-    failure: psycopg.Error | None = None
-    cursors: list[psycopg.Cursor[Any]] = []
-    with connection.pipeline() as pipeline:
-        try:
-            for text, values in steps:
-                cursors.append(psycopg.Cursor(connection, row_factory=tuple_row))
-                cursors[-1].execute(text, values or None, prepare=True)
-            pipeline.sync()
-        except psycopg.Error as error:
-            failure = error
-    if failure is not None:
-        raise failure
-    return cursors
+def _spelt(connection: Lent, statement: Statement, values: Mapping[str, Any]) -> str:
+    return str(psycopg.ClientCursor(connection, row_factory=tuple_row).mogrify(statement.text, values))
 
 
 def take(layout: Layout) -> Statement:

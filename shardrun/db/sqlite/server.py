@@ -13,7 +13,8 @@ from shardrun.db import check
 from shardrun.db.operate import Counts
 from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate, taking
 from shardrun.db.sqlite.store import SqliteStore
-from shardrun.db.table import Layout, Table, lay
+from shardrun.db.store import Store
+from shardrun.db.table import Column, Layout, Table, lay
 from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, Unsupported, UsageProblem
 from shardrun.queue import Queue, Subscription, split_name
 
@@ -28,6 +29,7 @@ class Sqlite:
 
     one_writer = True
 
+    column_kind = Column
     def __init__(self, rest: str, source: str | None = None, create: bool = False) -> None:
         path, _, query = rest.partition("?")
         if not path.startswith("/") or path in ("/", "/:memory:"):

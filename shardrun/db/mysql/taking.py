@@ -1,0 +1,195 @@
+"""Take and settle rows in a child's transactions on MySQL and MariaDB; see `db/taking.py`.
+
+A child's session has the user's own settings. Only its time zone is another for a moment, where a column's times are given in
+the session's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from shardrun.db.mysql import driver
+from shardrun.db.mysql.driver import Connection
+from shardrun.db.mysql.parts import by_id, column, conjunction, held_rows, not_aged, quote, table_name
+from shardrun.db.mysql.store import MysqlStore
+from shardrun.db.statement import Statement
+from shardrun.db.store import Settlement, Token
+from shardrun.db.table import Layout
+from shardrun.db.taking import SAVEPOINT, Fate, ended, refusal
+from shardrun.errors import Conflict, ConnectionLost
+
+NO_SUCH_SAVEPOINT = 1305
+
+LOCKED_PAUSE = 0.02
+"""Seconds between tries to lock a row that someone else has locked; the servers know no shorter wait than a second."""
+
+
+class Guarded:
+    """What a child's connection has beside the driver's: while it is a delivery's transaction, it is not the handler's to end."""
+
+    transaction_of: str | None = None
+
+    def commit(self) -> Any:
+        """Commit, where it may."""
+        self._check(".commit()")
+        return super().commit()  # type: ignore[misc]
+
+    def rollback(self) -> Any:
+        """Roll back, where it may."""
+        self._check(".rollback()")
+        return super().rollback()  # type: ignore[misc]
+
+    def begin(self) -> Any:
+        """Begin, which commits what is open, where it may."""
+        self._check(".begin()")
+        return super().begin()  # type: ignore[misc]
+
+    def close(self) -> Any:
+        """Close, where it may."""
+        self._check(".close()")
+        return super().close()  # type: ignore[misc]
+
+    def __enter__(self) -> Any:
+        """Begin a block whose end would close the connection."""
+        self._check("`with delivery.tx`")
+        return super().__enter__()  # type: ignore[misc]
+
+    def _check(self, call: str) -> None:
+        if self.transaction_of is not None:
+            raise refusal(self.transaction_of, call)
+
+
+class MysqlTaking:
+    """Rows of one subscription in transactions of a child."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._store = MysqlStore(layout, layout.table.name)
+        self._take = take(layout)
+        self._fate = fate(layout)
+        self._dead_group = layout.dead_group
+        self._isolation = layout.isolation
+        self._zoned = any(each.type.lower().startswith("timestamp") for each in layout.roles.values())
+
+    def take(self, connection: Connection, id: Any, token: Token, patience: float) -> bool:
+        """Begin, lock the row while it carries the token, set the savepoint; waits `patience` seconds for the lock."""
+        until = time.monotonic() + patience
+        while True:
+            try:
+                return self._take_now(connection, id, token)
+            except Conflict:
+                if time.monotonic() + LOCKED_PAUSE > until:
+                    raise
+            time.sleep(LOCKED_PAUSE)
+
+    def _take_now(self, connection: Connection, id: Any, token: Token) -> bool:
+        with driver.naming_errors(connection):
+            if self._isolation is not None:
+                _run(connection, f"set transaction isolation level {self._isolation}")
+            _run(connection, driver.BEGIN.text)
+            with self._in_utc(connection):
+                found = _run(connection, self._take.text, {"ids": [id], "token": token}).fetchall()
+            if found:
+                _run(connection, f"savepoint {SAVEPOINT}")
+                return True
+        self.abandon(connection)
+        return False
+
+    def settle(self, connection: Connection, settlement: Settlement, keep: bool) -> bool:
+        """Keep what was written since the take, or undo it, and write the settlement beside it."""
+        if not driver.is_open(connection):
+            raise ConnectionLost("the connection was closed inside the delivery's transaction")
+        try:
+            _run(connection, f"{'release' if keep else 'rollback to'} savepoint {SAVEPOINT}")
+            with self._in_utc(connection):
+                counts = [
+                    _run(connection, statement.text, dict(values)).rowcount
+                    for statement, values in self._store.steps(settlement)
+                ]
+        except connection.Error as error:
+            if driver.code_of(error) == NO_SUCH_SAVEPOINT:
+                raise ended("a COMMIT or ROLLBACK of its own, or a statement that commits") from error
+            raise driver.name_error(error, connection) from error
+        return bool(counts[0] > 0)
+
+    def commit(self, connection: Connection) -> None:
+        """Commit; `ConnectionLost` leaves that in doubt."""
+        with driver.naming_errors(connection):
+            _run(connection, driver.COMMIT.text)
+
+    def abandon(self, connection: Connection) -> None:
+        """Roll back whatever is open; a connection that cannot do that is closed."""
+        try:
+            connection.rollback()
+        except connection.Error:
+            with suppress(connection.Error):
+                connection.close()
+
+    def fate(self, connection: Connection, id: Any, token: Token) -> Fate:
+        """Tell what became of a row, by a locking look in a transaction of its own."""
+        values = {"ids": [id], "token": token, "dead_group": self._dead_group}
+        with driver.writing(connection), self._in_utc(connection):
+            found = _run(connection, self._fate[0].text, values).fetchone()
+            if found is None and self._fate[1] is not None:
+                return Fate.DEAD if _run(connection, self._fate[1].text, values).fetchone() else Fate.DONE
+        return Fate.DONE if found is None else Fate[found[0]]
+
+    def lend(self, connection: Connection, what: str | None) -> None:
+        """Refuse to commit, roll back or close the connection from now on, or no more."""
+        connection.transaction_of = what
+
+    @contextmanager
+    def _in_utc(self, connection: Connection) -> Iterator[None]:
+        """Read and write times in UTC, where a column gives them in the session's zone."""
+        if self._zoned:
+            _run(connection, "set @shardrun_zone = @@session.time_zone, session time_zone = '+00:00'")
+        try:
+            yield
+        finally:
+            if self._zoned and driver.is_open(connection):
+                with suppress(connection.Error):
+                    _run(connection, "set session time_zone = @shardrun_zone")
+
+
+def _run(connection: Connection, text: str, values: Any = None) -> Any:
+    """Run a statement on a cursor of the driver's usual kind, whatever kind the handler has asked for."""
+    cursor = connection.cursor(type(connection).default_cursor)
+    cursor.execute(text, values)
+    return cursor
+
+
+def take(layout: Layout) -> Statement:
+    """Lock one row while it carries its token, against all who would claim, extend or settle it."""
+    text = f"""\
+select 1
+  from {by_id(layout, "t")}
+ where {conjunction(held_rows(layout, "t"), 1)}
+   for update nowait"""
+    return Statement(text, ("ids", "token"))
+
+
+def fate(layout: Layout) -> tuple[Statement, Statement | None]:
+    """Lock one row and tell what it carries; the second looks for it among the dead letters' table."""
+    lock, held = layout.roles["locked_until"], column(layout, "locked_until", "t")
+    processed, group = layout.column("processed_at"), layout.column("group")
+    cases = [f"when t.{quote(processed.name)} is not null then 'DONE'"] if processed else []
+    cases.append(f"when {held} = %(token)s then 'HELD'")
+    if layout.dead_group is not None and group is not None:
+        cases.append(f"when t.{quote(group.name)} = %(dead_group)s then 'DEAD'")
+    cases.append(f"when cast({not_aged(lock, 't')} as datetime({lock.digits})) = %(token)s then 'FREE'")
+    if layout.column("retry_after") is None:  # a delay stands where the token stood
+        cases.append(f"when {held} > %(token)s then 'FREE'")
+    told = "\n            ".join(cases)
+    text = f"""\
+select case {told}
+            else 'LOST' end
+  from {by_id(layout, "t")}
+ where {column(layout, "id", "t")} in %(ids)s
+   for update"""
+    looked = Statement(text, ("ids", "token", "dead_group"))
+    if layout.dead is None:
+        return looked, None
+    there = f"select 1\n  from {table_name(layout.dead)} as t\n where {column(layout, 'id', 't')} in %(ids)s"
+    return looked, Statement(there, ("ids",))
