@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.cli.terminal import Terminal
 from tests.servers import PASSWORD
 
@@ -30,15 +32,20 @@ def test_plan_adds_up_one_replica_and_several_beside_the_servers_limit(terminal:
         assert left == f"{97 - 15 - others} left\n"
 
 
+@pytest.mark.parametrize(("server", "limit"), [("postgres", 97), ("mariadb", 151)])
 def test_replicas_that_the_server_has_no_room_for_are_refused_by_the_last_line(
-    terminal: Terminal, postgres: Any
+    terminal: Terminal, server: str, limit: int, request: pytest.FixtureRequest
 ) -> None:
     """F3: exit code 2, after the table; the sentence says how many fit."""
-    said = terminal.run("plan", "handlers.py", "-p", "2", "--replicas", "40", "--dsn", postgres.new_database())
+    made = request.getfixturevalue(server)
+    dsn = made.url("mariadb", made.new_database()) if server == "mariadb" else made.new_database()
+    said = terminal.run("plan", "handlers.py", "-p", "2", "--replicas", "40", "--dsn", dsn)
     assert said.code == 2
-    assert said.out.splitlines()[-1].startswith("40 replicas          200   server 97, others use ")
+    assert said.out.splitlines()[-1].startswith(f"40 replicas          200   server {limit}, others use ")
     assert said.out.endswith(" too many\n")
-    assert said.err.startswith("shardrun: 40 replicas could open 200 connections; the server takes 97 and others use ")
+    assert said.err.startswith(
+        f"shardrun: 40 replicas could open 200 connections; the server takes {limit} and others use "
+    )
     assert ". Use --replicas 1" in said.err
     assert PASSWORD not in said.out + said.err
 
