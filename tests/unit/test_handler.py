@@ -180,16 +180,12 @@ def test_a_bad_max_attempts_does_not_hide_its_missing_home(handlers: Handlers) -
     assert "nowhere to put a row after attempt 5" in texts[1]
 
 
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ('key_scope="cluster", workers_by_key=2', "key_scope='cluster'"),
-    ],
-)
-def test_what_a_later_version_brings_is_refused_by_name(handlers: Handlers, settings: str, what: str) -> None:
-    """Contract: never half done."""
-    problem = only(handlers, with_settings(settings))
-    assert str(problem) == f"handler render (handlers.py:9): {what} is not in this version of shardrun. Leave it out."
+def test_what_a_later_version_brings_is_refused_by_name(handlers: Handlers) -> None:
+    """Contract: never half done. Forms and modes are refused where the database is known (tests/store/test_forms.py)."""
+    problem = only(handlers, with_settings('key_scope="cluster", workers_by_key=2'))
+    assert str(problem) == (
+        "handler render (handlers.py:9): key_scope='cluster' is not in this version of shardrun. Leave it out."
+    )
     assert isinstance(problem, NotInThisVersion)
 
 
@@ -220,11 +216,17 @@ def test_what_a_later_version_brings_to_queues_is_refused_by_name(handlers: Hand
         ('Queue("t", id="id", payload="")', "payload='' is not the name of one column."),
         ('Queue(5, id="id")', "5 is not the name of a table."),
         ('Queue("t", id="id", advisory_lock="k-{id")', "advisory_lock='k-{id' is malformed (expected '}'"),
-        ('Queue("t", id="id", advisory_lock="{id:>8}")', "advisory_lock='{id:>8}' is malformed ({id} must stand without"),
+        (
+            'Queue("t", id="id", advisory_lock="{id:>8}")',
+            "advisory_lock='{id:>8}' is malformed ({id} must stand without",
+        ),
         ('Queue("t", id="id", advisory_lock="{}")', "advisory_lock='{}' is malformed (empty braces name no column)"),
         ('Queue("t", id="id", advisory_lock="k-{{id}}")', "advisory_lock='k-{{id}}' names no column, so that all rows"),
         ('Queue("t", id="id", advisory_lock=7)', "advisory_lock=7 is not text."),
-        ('Queue("t", id="id", locked_until="l", advisory_lock="{id}")', "names locked_until='l' (a lease) and advisory"),
+        (
+            'Queue("t", id="id", locked_until="l", advisory_lock="{id}")',
+            "names locked_until='l' (a lease) and advisory",
+        ),
         ('Queue("t", id="id", isolation="chaos")', "isolation='chaos' is no isolation level. Use one of"),
         ('Queue("t", id="id", fetch=5)', "fetch=5 is not SQL text."),
         ('Queue("t", id="id", fetch=" ")', "fetch= must be one SELECT, which returns the id column"),
@@ -277,7 +279,6 @@ def test_all_problems_of_all_handlers_come_at_once(handlers: Handlers) -> None:
         "handler one",
         "handler two",
         "handler two",
-        "handler three",
         "handler three",
         "queue b has two handlers for the same rows: two",
     ]
