@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,8 +189,14 @@ def start(opened: Opened, on_progress: Callable[[Replica], None] | None = None, 
     if not hasattr(os, "pidfd_open"):
         raise UsageProblem("this system has no pidfd: shardrun needs Linux 5.3 or newer in this version.")
     fill_standard_descriptors()  # lest a ring gets the number of a closed stdout, and prints go there
+    with ExitStack() as alone:
+        for each in {each.queue.form: each for each in opened.declared.subscriptions}.values():
+            alone.enter_context(opened.database.only_replica(each))
+        return _serve(opened, on_progress, name or replica_name())
+
+
+def _serve(opened: Opened, on_progress: Callable[[Replica], None] | None, name: str) -> Summary:
     settings = opened.settings
-    name = name or replica_name()
     events = Events()
     part = f"shardrun {name}"
     threads = DatabaseThreads(opened.database, opened.budget.coordinator, part, events.post)

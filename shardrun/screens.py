@@ -11,7 +11,7 @@ from shardrun.boot import Opened
 from shardrun.coordinator import clock
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Service
-from shardrun.queue import Subscription
+from shardrun.queue import Form, Subscription
 from shardrun.summary import Summary, counted
 
 log = logging.getLogger("shardrun")
@@ -56,7 +56,7 @@ def _cells(subscription: Subscription, children: int) -> list[str]:
     return [
         queue.name,
         queue.table + group,
-        f"lease {subscription.lease:g} s",
+        _held_by(subscription),
         counted(lanes, "lane") + by + on,
         attempts,
     ]
@@ -68,11 +68,19 @@ def _fields(subscription: Subscription, children: int) -> dict[str, Any]:
         "table": subscription.queue.table,
         "group": subscription.group,
         "handler": subscription.name,
-        "lease": subscription.lease,
+        "form": subscription.queue.form.value,
+        "lease": subscription.lease if subscription.queue.form is Form.LEASE else None,
         "lanes": subscription.lanes(children),
         "by_key": subscription.by_key,
         "max_attempts": subscription.max_attempts,
     }
+
+
+def _held_by(subscription: Subscription) -> str:
+    queue = subscription.queue
+    if queue.form is Form.LEASE:
+        return f"lease {subscription.lease:g} s"
+    return queue.form.value if queue.advisory_lock is None else f"{queue.form.value} {queue.advisory_lock}"
 
 
 def _grave(subscription: Subscription) -> str:
@@ -100,7 +108,7 @@ def checked(opened: Opened) -> list[tuple[str, str]]:
         columns = counted(len(each.queue.roles), "column")
         prepared = f"{counted(statements, 'statement')} prepared"
         lines.append(
-            ("ok", f"{each.queue.name}: {each.queue.table}{group}, {columns}, lease {each.lease:g} s, {prepared}")
+            ("ok", f"{each.queue.name}: {each.queue.table}{group}, {columns}, {_held_by(each)}, {prepared}")
         )
     lines += [("warn", warning) for warning in opened.warnings]
     of = f"limit {limit}" if limit else "no limit"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import signal
 from functools import partial
 
-from shardrun.coordinator import claim, clock, keeper, nothing_due, outage, route, settle, supervisor
+from shardrun.coordinator import claim, clock, keeper, nothing_due, outage, pins, route, settle, supervisor
 from shardrun.coordinator.child import State
 from shardrun.coordinator.replica import PATIENCE, Life, Replica, log
 from shardrun.coordinator.signals import watched
@@ -31,6 +31,7 @@ def run(replica: Replica) -> None:
         try:
             supervisor.start(replica)
             keeper.start(replica)
+            pins.watch_long_ones(replica)
             while not replica.has_ended:
                 outage.recover(replica)
                 claim.claim(replica)
@@ -126,10 +127,10 @@ def _awaits_database(replica: Replica) -> bool:
 
 
 def _leave_behind(replica: Replica) -> None:
-    """Say so when the database did not let the last rows be settled: they come back when their leases have run out."""
+    """Say so when the database did not let the last rows be settled: they come back when nothing holds them any more."""
     if replica.in_hand:
         replica.interrupted = True
-        log.warning("%d rows could not be settled; they are due again when their leases have run out", replica.in_hand)
+        log.warning("%d rows could not be settled; they are due again when their leases or locks have ended", replica.in_hand)
 
 
 def _give_back(replica: Replica) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from shardrun.coordinator import clock, settle
-from shardrun.coordinator.replica import Replica, log
+from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import DoneClaiming, Ended, Service
 from shardrun.coordinator.threads import Done, Pin, Work
 from shardrun.db.locks import LockStore
@@ -25,6 +25,9 @@ T = TypeVar("T")
 AGAIN = 0.02
 """Seconds until a settlement that met a conflict is repeated."""
 
+LOOK = 20.0
+"""Seconds between looks for such transactions. Smaller: they are named sooner, at the cost of waking up."""
+
 LONG = 60.0
 """Seconds after which a transaction that holds a row is named in the log: what it keeps from being cleaned up costs everyone."""
 
@@ -32,7 +35,9 @@ LONG = 60.0
 class Grip:
     """A pinned connection with the rows that it holds; `lost` is called when the session is found to have ended."""
 
-    def __init__(self, replica: Replica, pin: Pin, rows: list[Held], lost: Callable[[Grip, ShardrunError], None]) -> None:
+    def __init__(
+        self, replica: Replica, pin: Pin, rows: list[Held], lost: Callable[[Grip, ShardrunError], None]
+    ) -> None:
         self.rows = rows
         self.pin = pin
         self.since = clock.now()
@@ -134,20 +139,6 @@ class Pinned:
     def repeat(self, replica: Replica, service: Service) -> None:
         """Do nothing: what a broken connection left in doubt is lost."""
 
-    def name_long_ones(self, service: Service) -> None:
-        """Log once, for each, which rows have been held by a transaction for long."""
-        if service.subscription.queue.form is not Form.ROW_LOCK:
-            return
-        now = clock.now()
-        for grip in [each for each in self.grips if not each.is_named and now - each.since > LONG]:
-            grip.is_named = True
-            for held in grip.rows:
-                log.warning(
-                    "%s row %s: its transaction has been open for %.0f s. While it is, the server can clean up no table. For "
-                    "handlers that take minutes, give the queue a lease column (locked_until=).",
-                    service.name, held.id, now - grip.since,
-                )  # fmt: skip
-
     def _send(self, replica: Replica, service: Service, ended: Ended) -> None:
         held, grip, store = ended.held, _grip(ended.held), service.store
         if held.hold is Hold.LOST:  # since it ended, and counted then
@@ -233,3 +224,27 @@ class Pinned:
 def _grip(held: Held) -> Grip:
     grip: Grip = held.pin
     return grip
+
+
+def watch_long_ones(replica: Replica) -> None:
+    """Log from now on, once for each, which rows have been held by an open transaction for long."""
+    locking = [each for each in replica.services if each.subscription.queue.form is Form.ROW_LOCK]
+    if replica.life is Life.ENDED or not locking:
+        return
+    for service in locking:
+        name_long_ones(service, clock.now())
+    replica.later(LOOK, lambda: watch_long_ones(replica))
+
+
+def name_long_ones(service: Service, now: float) -> None:
+    """Log which rows have been held for long by then, each once."""
+    grips = {_grip(held) for held in service.book if held.pin is not None and held.hold is not Hold.LOST}
+    for grip in grips:
+        if grip.is_named or now - grip.since < LONG:
+            continue
+        grip.is_named = True
+        log.warning(
+            "%s row %s: its transaction has been open for %.0f s, and until it ends the server can clean up no table. Where "
+            "handlers take minutes, give the queue a lease column (locked_until=).",
+            service.name, grip.rows[0].id, now - grip.since,
+        )  # fmt: skip

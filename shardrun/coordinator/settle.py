@@ -17,6 +17,7 @@ from shardrun.queue import Form
 RECOUNT_AGAIN = 0.2
 """Seconds until a count that could not be written is tried again; it changes nothing while another holds the row."""
 
+
 def acknowledge(service: Service, held: Held) -> None:
     """Note that a row is done: the most frequent ending, kept apart from the others for speed."""
     if service.book.end(held):

@@ -94,7 +94,11 @@ class Needs:
                 f"--pool-size {pool} is too small: beside the connection that claims and settles, one must be free to extend "
                 f"leases. Use --pool-size {least} or more."
             )
-        noun = "the handler whose rows hold one" if len(self.held) == 1 else f"each of {len(self.held)} handlers that hold rows"
+        noun = (
+            "the handler whose rows hold one"
+            if len(self.held) == 1
+            else f"each of {len(self.held)} handlers that hold rows"
+        )
         leases = ", for leases" if self.leases else ""
         return UsageProblem(
             f"--pool-size {pool} is too small: it must have a connection for {noun}{leases}, and one to spare. "

@@ -7,7 +7,7 @@ from typing import NamedTuple, assert_never
 from shardrun.outcome import Ack, DeadLetter, Drop, Outcome, Retry, Snooze
 from shardrun.policy import verbs
 from shardrun.policy.verbs import Verb
-from shardrun.queue import Subscription, seconds
+from shardrun.queue import Form, Subscription, seconds
 
 
 class Settled(NamedTuple):
@@ -26,6 +26,8 @@ def settled(
         case verbs.RETRY:
             return failed(subscription, attempt, delay or 0.0, reason)
         case verbs.SNOOZE:
+            if delay and not _can_wait(subscription):
+                return failed(subscription, attempt, 0.0, f"Snooze({delay:g}), and the queue has no column for due times")
             return Settled(Verb.SNOOZE, delay or 0.0)
         case verbs.DROP:
             return Settled(Verb.DROP, reason=reason)
@@ -60,7 +62,12 @@ def failed(subscription: Subscription, attempt: int, delay: float, reason: str |
     most = subscription.max_attempts
     if most is not None and attempt >= most:
         return Settled(Verb.BURY, reason=reason or f"Retry, at attempt {attempt} of {most}")
-    return Settled(Verb.RETRY, delay, reason)
+    return Settled(Verb.RETRY, delay if _can_wait(subscription) else 0.0, reason)
+
+
+def _can_wait(subscription: Subscription) -> bool:
+    """Tell whether a row can be put off: there is a column for its due time, or for a lease in place of that."""
+    return subscription.queue.retry_after is not None or subscription.queue.form is Form.LEASE
 
 
 def crashed(subscription: Subscription, attempt: int, cause: str) -> Settled:

@@ -72,9 +72,18 @@ def test_a_pool_without_a_spare_connection_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("held", "leases", "default", "least"),
-    [([], True, 3, 2), ([1], False, 2, 2), ([4], True, 5, 3), ([8, 1], False, 10, 3), ([16], True, 10, 3), ([1, 1], True, 4, 4)],
+    [
+        ([], True, 3, 2),
+        ([1], False, 2, 2),
+        ([4], True, 5, 3),
+        ([8, 1], False, 10, 3),
+        ([16], True, 10, 3),
+        ([1, 1], True, 4, 4),
+    ],
 )
-def test_rows_that_keep_connections_make_the_pool_larger(held: list[int], leases: bool, default: int, least: int) -> None:
+def test_rows_that_keep_connections_make_the_pool_larger(
+    held: list[int], leases: bool, default: int, least: int
+) -> None:
     """Contract 2, C2: lanes + 1, at most 10, unless given; each subscription finds a connection, and one is to spare."""
     needs = Needs(held, leases)
     assert needs.pool(None) == default

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
-from shardrun.db import check
+from shardrun.db import check, forms
 from shardrun.db.operate import Counts
 from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate, taking
+from shardrun.db.sqlite.locks import Keys, KeyStore, only_replica
 from shardrun.db.sqlite.store import SqliteStore
 from shardrun.db.store import Store
 from shardrun.db.table import Column, Layout, Table, lay
 from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, Unsupported, UsageProblem
-from shardrun.queue import Queue, Subscription, split_name
+from shardrun.queue import Form, Queue, Subscription, split_name
 
 OLDEST = (3, 35, 0)
 
@@ -28,8 +29,8 @@ class Sqlite:
     """One SQLite file, as named by what follows `sqlite://` in a DSN: `/relative.db` or `//absolute.db`."""
 
     one_writer = True
-
     column_kind = Column
+
     def __init__(self, rest: str, source: str | None = None, create: bool = False) -> None:
         path, _, query = rest.partition("?")
         if not path.startswith("/") or path in ("/", "/:memory:"):
@@ -42,6 +43,7 @@ class Sqlite:
         self._settings = dict(parse_qsl(query))
         self._source = source
         self._create = create
+        self._keys = Keys()
 
     @property
     def dsn(self) -> str:
@@ -110,6 +112,20 @@ class Sqlite:
             return False
         return True
 
+    def is_alive(self, connection: sqlite3.Connection) -> bool:  # noqa: ARG002
+        """Say yes: no connection holds a row."""
+        return True
+
+    def descriptor(self, connection: sqlite3.Connection) -> None:  # noqa: ARG002
+        """Say that there is no socket."""
+        return None
+
+    def only_replica(self, subscription: Subscription) -> AbstractContextManager[None]:
+        """Let one replica serve the advisory lock form, whose locks are its own."""
+        if subscription.queue.form is not Form.ADVISORY:
+            return nullcontext()
+        return only_replica(self._path, check.where(subscription.queue))
+
     def reset(self, connection: sqlite3.Connection) -> bool:
         """Roll back and put the driver's settings back."""
         try:
@@ -152,22 +168,17 @@ class Sqlite:
         with suppress(sqlite3.Error):
             connection.close()
 
-    def store(self, connection: sqlite3.Connection, subscription: Subscription) -> SqliteStore:
+    def store(self, connection: sqlite3.Connection, subscription: Subscription) -> Store:
         """Build a subscription's statements; raises `Problems` with all that does not fit."""
         queue = subscription.queue
         found, table, dead = self._fit(connection, subscription)
-        if queue.locked_until is None:
-            written = f'Queue("{queue.table}", id="{queue.id}", locked_until="locked_until")'
-            found.append(
-                Unsupported(
-                    f"{check.where(queue)}: SQLite cannot lock rows. Give it a lease column: {written}, "
-                    f'or use Queue.standard("{queue.table}")'
-                )
-            )
+        found += forms.refusals(forms.On.SQLITE, subscription)
         if found or table is None:
             raise Problems(found)
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
+        if queue.form is Form.ADVISORY:
+            return KeyStore(layout, where, self._keys, own, queue.name)
         return SqliteStore(layout, where, own, queue.name)
 
     def taking(self, layout: Layout) -> taking.SqliteTaking:

@@ -185,14 +185,14 @@ def backlog(layout: Layout) -> Statement:
         where = " and ".join([*mine, *conditions])
         return f"select 1 from {table}{' where ' + where if where else ''}"
 
-    held = quote(layout.roles["locked_until"].name)
-    spelt = times.sorts(held, "locked_until")  # what is not, no claim takes: it is not waited for
+    lock = layout.column("locked_until")
+    spelt = [times.sorts(quote(lock.name), "locked_until")] if lock else []  # what is not, no claim takes
     if due is None:
-        return Statement(f"select exists ({rows(spelt)}),\n       0", group_parameter(layout))
+        return Statement(f"select exists ({rows(*spelt)}),\n       0", group_parameter(layout))
     at = quote(due.name)
     text = f"""\
-select exists ({rows(f"{at} is null", spelt)})
-       or exists ({rows(f"{at} <= {NOW}", times.in_order(at), spelt)}),
+select exists ({rows(f"{at} is null", *spelt)})
+       or exists ({rows(f"{at} <= {NOW}", times.in_order(at), *spelt)}),
        (select count(*) from ({rows(f"{at} > {NOW}")} limit {LATER_LIMIT}))"""
     return Statement(text, group_parameter(layout))
 
@@ -201,7 +201,8 @@ def waiting(layout: Layout) -> Statement:
     """Look why a claim took nothing: rows that are due later, held, and neither; the first due time; another group."""
     table, due = table_name(layout.table), layout.column("retry_after")
     mine, processed, group = unfinished_rows(layout), layout.column("processed_at"), layout.column("group")
-    at = quote(due.name) if due else "null"
+    at, lock = quote(due.name) if due else "null", layout.column("locked_until")
+    held = f"coalesce({quote(lock.name)} > {NOW}, 0)" if lock else "0"
     spelt = " and ".join(times.sorts(quote(column.name), role) for role, column in times.columns_of(layout).items())
     where = f"\n   where {' and '.join(mine)}" if mine else ""
     others = f" where {quote(processed.name)} is null" if processed else ""
@@ -209,8 +210,8 @@ def waiting(layout: Layout) -> Statement:
     text = f"""\
 with seen as (
   select {at} as due, coalesce({at} > {NOW}, 0) as later,
-         coalesce({quote(layout.roles["locked_until"].name)} > {NOW}, 0) as held,
-         {spelt} as spelt
+         {held} as held,
+         {spelt or "1"} as spelt
     from {table}{where}
    order by {", ".join(quote(layout.roles[role].name) for role in layout.order)}
    limit ?
@@ -232,17 +233,22 @@ def awaited(layout: Layout, length: int) -> Statement:
     return Statement(text, (*group_parameter(layout), *_many("id", length)))
 
 
-def misspelt(layout: Layout) -> Statement:
-    """Read rows that no claim takes, because a time of theirs cannot be compared with now, or they have no id."""
+def misspelt(layout: Layout) -> Statement | None:
+    """Read rows that no claim takes, because a time of theirs cannot be compared with now, or they have no id.
+
+    None where there can be none.
+    """
     columns = [(role, quote(column.name)) for role, column in times.columns_of(layout).items()]
     at_fault = [f"iif({times.sorts(column, role)}, null, quote({column}))" for role, column in columns]
-    all_spelt = " and ".join(times.sorts(column, role) for role, column in columns)
+    spelt = [times.sorts(column, role) for role, column in columns]
     if layout.roles["id"].nullable:
-        all_spelt += f" and {quote(layout.roles['id'].name)} is not null"
+        spelt.append(f"{quote(layout.roles['id'].name)} is not null")
+    if not spelt:
+        return None
     text = f"""\
 select {_list([quote(layout.roles["id"].name), *at_fault], 7)}
   from {table_name(layout.table)}
- where {_all([*unfinished_rows(layout), f"not ({all_spelt})"])}
+ where {_all([*unfinished_rows(layout), f"not ({' and '.join(spelt)})"])}
  limit {times.NAMED_AT_ONCE}"""
     return Statement(text, group_parameter(layout))
 

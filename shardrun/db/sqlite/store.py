@@ -10,9 +10,10 @@ from typing import Any
 
 from shardrun.db.avoided import Avoided
 from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
-from shardrun.db.sqlite import driver, sql, times
+from shardrun.db.sqlite import driver, sql
 from shardrun.db.sqlite.fetch import Fetch
 from shardrun.db.sqlite.lists import Sized, parsed
+from shardrun.db.sqlite.spelling import Spelling
 from shardrun.db.store import (
     NONE_ACKED,
     WAITING_LIMIT,
@@ -64,8 +65,7 @@ class SqliteStore:
         self._awaited = Sized(layout, sql.awaited)
         self._group = [layout.group] if layout.group is not None and "group" in layout.roles else []
         self._columns = list(layout.table.columns)
-        self._misspelt = sql.misspelt(layout)
-        self._named: set[str] = set()
+        self._spelling = Spelling(layout, name)
         self._look_at = 0.0
         self._avoided = Avoided(name)
         self._json = [name for name, column in layout.table.columns.items() if column.kind == "json"]
@@ -87,7 +87,7 @@ class SqliteStore:
             self._remove,
             self._backlog,
             self._waiting,
-            self._misspelt,
+            self._spelling.statement,
         ]
         statements += [one for one in singles if one is not None]
         try:
@@ -156,13 +156,7 @@ class SqliteStore:
 
     def name_misspelt(self, connection: sqlite3.Connection) -> None:
         """Log the rows that no claim takes, because a time of theirs cannot be compared with now; each once."""
-        with driver.naming_errors(connection):
-            found = connection.execute(self._misspelt.text, self._group).fetchall()
-        complaints = dict.fromkeys(times.complaint(self._name, self.layout, row) for row in found)
-        for complaint in complaints:
-            if complaint not in self._named:
-                log.error("%s", complaint)
-        self._named = set(complaints)
+        self._spelling.name_misspelt(connection)
 
     def lease_end(self, connection: sqlite3.Connection) -> Token:
         """Read the database's clock, plus the lease."""
