@@ -41,6 +41,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.mysql.parts": "tests/sql",
     "shardrun.db.mysql.status": "tests/store/test_counts.py",
     "shardrun.db.mysql.store": "tests/store",
+    "shardrun.db.mysql.taking": "tests/child/test_transactions.py",
     "shardrun.db.postgres.apart": "tests/hostile",
     "shardrun.db.postgres.around": "tests/hostile",
     "shardrun.db.postgres.catalogue": "tests/store",
@@ -52,6 +53,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.postgres.parts": "tests/sql",
     "shardrun.db.postgres.server": "tests/store",
     "shardrun.db.postgres.store": "tests/store",
+    "shardrun.db.postgres.taking": "tests/child/test_transactions.py",
     "shardrun.db.settling": "tests/store/test_settle.py",
     "shardrun.db.sqlite.catalogue": "tests/store",
     "shardrun.db.sqlite.ddl": "tests/store/test_ddl.py",
@@ -61,6 +63,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.sqlite.lists": "tests/store",
     "shardrun.db.sqlite.operate": "tests/store/test_requeue.py",
     "shardrun.db.sqlite.server": "tests/store",
+    "shardrun.db.sqlite.taking": "tests/child/test_transactions.py",
     "shardrun.db.sqlite.times": "tests/hostile",
 }
 """Modules that no test imports, and the test module or folder that runs them all the same."""

@@ -73,7 +73,7 @@ class Hand:
         """Report how a row ended."""
         frame: tuple[Any, ...] = (self.no(id), code, elapsed_us)
         if code != words.ACK:
-            frame += (*more, None, None, None)[:3]
+            frame += (*more, None, None, None)[: max(3, len(more))]
         self._reports.write(pack(frame))
         self._reports.publish()
 
