@@ -50,8 +50,8 @@ def _too_long(subscriptions: Sequence[Subscription]) -> list[ShardrunError]:
     lease, longest = _longest(subscriptions)
     return [
         UsageProblem(
-            f"{subject(each)} has timeout={each.timeout:g} and is transactional: on SQLite it keeps all other writers waiting, "
-            f"and so the leases of other rows. Use timeout={longest:g} or less ({SHARE_OF_LEASE:g} of the shortest lease here, "
+            f"{subject(each)} has timeout={each.timeout:g} and is transactional: where one connection writes at a time it keeps "
+            f"all others waiting, the extension of leases too. Use timeout={longest:g} or less ({SHARE_OF_LEASE:g} of the shortest lease here, "
             f"{lease:g} s), or longer leases."
         )
         for each in subscriptions

@@ -49,7 +49,7 @@ FAILURES: dict[str, BaseException] = {
 }
 
 
-@outcomes.handler(workers_by_key=2, max_attempts=3, retry=SOON)
+@outcomes.handler(workers_by_key=2, max_attempts=3, retry=SOON, transactional="TRANSACTIONAL" in os.environ)
 def end(body: dict[str, Any], delivery: Delivery) -> Answer:
     """End as the payload says at the first attempts, and well at the third run."""
     witness.start(delivery.id, delivery.key, delivery.attempt)

@@ -6,6 +6,8 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from tests.process.every_ending import ANSWERS, FAILURES
 from tests.process.site import Site
 from tests.waiting import eventually
@@ -16,12 +18,16 @@ ONCE_MORE = {"retry": [1, 2], "retry later": [1, 2], "snooze": [1, 1]}
 WELL = ("none", "ack", "drop")
 
 
-def test_every_ending_writes_what_it_says(site: Site) -> None:
-    """E1, E2, E3, C28, C43: outcomes, exceptions of every kind, returns that mean nothing; 20 good rows behind each key."""
+@pytest.mark.parametrize("mode", [{}, {"TRANSACTIONAL": "1"}])
+def test_every_ending_writes_what_it_says(site: Site, mode: dict[str, str]) -> None:
+    """B5, E1, E2, E3, C28, C43: outcomes, exceptions of every kind, returns that mean nothing; good rows behind each key.
+
+    In transactional mode, where the children settle, attempts, dead letters, counts and summary are the same.
+    """
     site.create("slow", "threaded")
     names = [*ANSWERS, *FAILURES]
     site.add_keyed([*((name, {"end": name}) for name in names), *((name, {"end": "none"}) for name in names)])
-    replica = site.start_module(MODULE, "-p", "2", "--until-empty", until=None)
+    replica = site.start_module(MODULE, "-p", "2", "--until-empty", until=None, **mode)
     assert replica.wait() == 0, replica.stderr
     attempts = defaultdict(list)
     for event in site.witness.events():
