@@ -74,7 +74,13 @@ def test_whatever_locks_looks_its_rows_up(place: Place) -> None:
         holder = Holder(place, usual(**settings), dead_letter="q_dead", group="a" if "group" in settings else None)
         store: Any = holder.store
         values: dict[str, Any] = {"token": "2026-01-01", "new": "2026-02-01", "delay": 1, "attempt": 1, "reason": "r"}
-        values |= {"group": "a", "ids": [1, 3], "tokens": ["2026-01-01", "2026-01-02"], "limit": 1, "avoided": [None]}
+        values |= {
+            "group": "a",
+            "ids": [1, 2, 3, 4],
+            "tokens": ["2026-01-01", "2026-01-02"],
+            "limit": 1,
+            "avoided": [None],
+        }
         locking = [one for one in store.statements() if not one.text.startswith("select") or "for update" in one.text]
         assert len(locking) >= 12
         for statement in locking:
