@@ -12,13 +12,14 @@ from shardrun import ring
 from shardrun.coordinator import claim, clock, outage, reports, route, settle
 from shardrun.coordinator.batches import Batched
 from shardrun.coordinator.child import RING_SIZE, Child, Spec, State
+from shardrun.coordinator.pins import Pinned
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Ended, Lane, Service
 from shardrun.coordinator.threads import DatabaseThreads
 from shardrun.coordinator.waiting import Events
 from shardrun.db.store import Database, LeaseStore, Verb
 from shardrun.policy.leases import Held, LeaseBook
-from shardrun.policy.pacing import Pacing
+from shardrun.policy.pacing import LARGEST_CLAIM, Pacing
 from shardrun.queue import Queue, Subscription
 from shardrun.ring import words
 from shardrun.ring.wire import Frame, Frames, pack
@@ -94,7 +95,10 @@ def attached(mine: ring.Ring, count: int) -> ring.Ring:
 
 
 class Desk:
-    """One subscription of one replica. Its children are processes that do nothing; `hands` play their part."""
+    """One subscription of one replica. Its children are processes that do nothing; `hands` play their part.
+
+    With a `server`, a database's DSN, its rows are held by connections.
+    """
 
     def __init__(
         self,
@@ -105,9 +109,10 @@ class Desk:
         queue: Queue[Any] | None = None,
         poll: float = LONG,
         columns: Mapping[str, str] | None = None,
+        server: str | None = None,
         **handler: Any,
     ) -> None:
-        self.place = Place("sqlite", f"sqlite:///{folder}/desk.db")
+        self.place = Place("postgres", server) if server else Place("sqlite", f"sqlite:///{folder}/desk.db")
         self.place.create_usual(**(columns or {}))
         self.subscription: Subscription = subscribe(queue or usual(), **handler)
         self.store = FaultyStore(cast(LeaseStore, self.place.database.store(self.place.own, self.subscription)))
@@ -118,10 +123,10 @@ class Desk:
             subscription=self.subscription,
             label="q/handle",
             store=self.store,
-            pacing=Pacing(poll=poll, together=together),
-            book=LeaseBook(self.subscription.lease),
+            pacing=Pacing(poll=poll, together=together, most=1 if server else LARGEST_CLAIM),
+            book=LeaseBook(float("inf") if server else self.subscription.lease),
             children=max(1, len(lanes)),
-            holding=Batched(),
+            holding=Pinned() if server else Batched(),
         )
         known = cast(Database, self.database)
         self.replica = Replica(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from shardrun.db.locks import LockStore
 from shardrun.db.store import (
     NONE_ACKED,
     Acked,
@@ -128,6 +129,9 @@ class FaultyStore:
         about = [("ACK", id) for ids in acked.values() for id in ids]
         about += [(each.verb.name, each.id) for each in settlements]
         return self._call("settle", about, lambda: self._store.settle(connection, settlements, repeated, acked))
+
+    def let_go(self, connection: Connection) -> None:
+        self._call("let_go", None, lambda: cast(LockStore, self._store).let_go(connection))
 
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
         return self._call("backlog", list(awaited), lambda: self._store.backlog(connection, awaited))

@@ -22,13 +22,18 @@ from tests.witness import Witness
 
 FOLDER = Path(os.environ["ACTS_FOLDER"])
 witness = Witness(FOLDER / "witness")
+settings = json.loads(os.environ.get("ACTS", "{}"))
 queue: Queue[Any] = Queue.standard("q")
+if form := settings.pop("form", None):  # that of no lease: the same columns but for locked_until
+    roles: dict[str, Any] = {role: column for role, column in queue.roles.items() if role != "locked_until"}
+    queue = Queue("q", **roles, **({"advisory_lock": "accounts-{partition_key}"} if form == "advisory" else {}))
+    settings = {"dead_letter": "q_dead", **settings}
 
 with open(FOLDER / "loaded", "a") as loaded:  # by the coordinator and by each child
     loaded.write(f"{os.getpid()}\n")
 
 
-bind: Callable[[Callable[..., Any]], Callable[..., Any]] = queue.handler(**json.loads(os.environ.get("ACTS", "{}")))
+bind: Callable[[Callable[..., Any]], Callable[..., Any]] = queue.handler(**settings)
 
 
 @bind
@@ -80,6 +85,12 @@ def do_gate(body: Any, delivery: Delivery) -> None:
     """Wait until the test opens the gate."""
     gate = FOLDER / body.get("gate", "gate")
     while not gate.exists():
+        time.sleep(0.01)
+
+
+def do_drain(body: Any, delivery: Delivery) -> None:
+    """Work until it had better end."""
+    while not delivery.draining:
         time.sleep(0.01)
 
 

@@ -1,0 +1,263 @@
+"""Connections that hold rows: pinned at the claim, watched while the handler runs, given back by the settlement."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from shardrun.coordinator import clock, pins
+from shardrun.coordinator.child import State
+from shardrun.coordinator.pins import Pinned
+from shardrun.coordinator.service import Service
+from shardrun.db.store import Verb
+from shardrun.errors import Conflict
+from shardrun.policy.leases import Hold
+from shardrun.policy.pacing import Pacing
+from shardrun.ring import words
+from tests.coordinator.conftest import MakeDesk
+from tests.coordinator.desk import Desk
+from tests.coordinator.faults import Held, breaks_after, breaks_before, refuses
+from tests.servers import Postgres
+from tests.store.place import usual
+
+MakePinned = Callable[..., Desk]
+
+
+@pytest.fixture
+def make_pinned(make_desk: MakeDesk, postgres: Postgres) -> MakePinned:
+    """Give a function that puts a coordinator together whose rows are held by row locks, unless told otherwise."""
+
+    def make(
+        rows: int = 1, *, lock: str | None = None, threads: int = 4, without: tuple[str, ...] = (), **more: Any
+    ) -> Desk:
+        left_out = ["locked_until", "partition_key", *without] if lock is None else ["locked_until"]
+        queue = usual(without=left_out, **({"advisory_lock": lock} if lock else {}))
+        desk = make_desk(server=postgres.new_database(), threads=threads, queue=queue, **more)
+        desk.place.fill(rows, payload='{"a": 1}')
+        return desk
+
+    return make
+
+
+def pinned(desk: Desk) -> set[Any]:
+    """Find the connections that hold rows."""
+    return cast(Pinned, desk.service.holding).grips
+
+
+def sessions(desk: Desk) -> list[int]:
+    """List the server processes that hold a row for this replica."""
+    found = desk.place.run(
+        "select pid from pg_stat_activity where state = 'idle in transaction' and application_name = 'shardrun desk'"
+    )
+    return [pid for (pid,) in found]
+
+
+def given(desk: Desk) -> list[Any]:
+    """Name the rows that the children were handed so far."""
+    for hand in desk.hands:
+        hand.read()
+    return [frame[2] for hand in desk.hands for frame in hand.rows]
+
+
+def end_session(desk: Desk) -> None:
+    """Have the server end the one session that holds a row."""
+    (pid,) = sessions(desk)
+    desk.place.run("select pg_terminate_backend(?)", pid)
+
+
+def run_one(desk: Desk) -> None:
+    """Claim row 1 and hand it to the child."""
+    desk.ask()
+    desk.until(lambda: desk.hand.ids() == [1])
+
+
+def test_rows_in_work_leave_a_connection_free_and_each_is_settled_on_its_own(make_pinned: MakePinned) -> None:
+    """C1, C2, B1: claims side by side, one row each, as many as the pool has connections less one."""
+    desk = make_pinned(9, lanes=(5,), workers=5)
+    desk.until(lambda: len(desk.service.book) == 3)
+    assert len(sessions(desk)) == len(pinned(desk)) == 3
+    assert desk.replica.threads.spare_for_claims == 0
+    first = desk.hand.ids()
+    desk.hand.report(first[0])
+    desk.until(lambda: len(given(desk)) == 4)
+    assert len(desk.rows()) == 8
+    assert (desk.service.counts.acked, len(pinned(desk))) == (1, 3)
+    for id in given(desk)[1:]:
+        desk.hand.report(id, words.RETRY)
+    desk.until(lambda: desk.service.counts.retried >= 3)
+    assert max(desk.rows("attempt"), key=lambda count: count or 0) == 1
+
+
+def test_no_row_is_read_ahead_of_a_lane(make_pinned: MakePinned) -> None:
+    """R8: a connection is kept for rows that run, not for rows that wait."""
+    desk = make_pinned(5, lanes=(1, 1), workers=2)
+    desk.service.average = 0.0001
+    desk.until(lambda: len(given(desk)) == 2)
+    assert (desk.service.ahead, len(desk.service.book)) == (0, 2)
+
+
+def test_subscriptions_on_one_pool_leave_each_other_room(make_pinned: MakePinned) -> None:
+    """C2: one that has no row finds a connection; one that needs it for a moment, too."""
+    desk = make_pinned(9, lanes=(5,), workers=5, threads=5)
+    one = desk.service
+    other = Service(
+        subscription=one.subscription,
+        label="q/other",
+        store=one.store,
+        pacing=Pacing(poll=1000.0, together=4, most=1, not_before=float("inf")),
+        book=type(one.book)(float("inf")),
+        children=1,
+        holding=Pinned(),
+    )
+    desk.replica.services.append(other)
+    desk.until(lambda: len(one.book) == 3)
+    assert (one.holding.spare(desk.replica, one), other.holding.spare(desk.replica, other)) == (0, 1)
+
+
+def test_a_running_row_whose_session_ends_is_lost_and_its_handler_told(make_pinned: MakePinned) -> None:
+    """B4: the socket is watched; the late settlement is refused, and nothing is written."""
+    desk = make_pinned()
+    run_one(desk)
+    (no,) = desk.hand.child.handed
+    end_session(desk)
+    desk.until(lambda: desk.held(1).hold is Hold.LOST)
+    assert desk.hand.child.deliveries.words[words.lost(0)] == no
+    assert not pinned(desk)
+    desk.until(lambda: desk.replica.outage is None)
+    desk.hand.report(1)
+    desk.until(lambda: desk.service.counts.lost == 1)
+    assert (desk.rows("id, attempt"), len(desk.service.book), desk.service.counts.acked) == ([(1, None)], 0, 0)
+    assert desk.replica.threads.spare_for_claims == 3
+
+
+def test_a_row_that_waits_when_its_session_ends_is_not_started(make_pinned: MakePinned) -> None:
+    """B1: another may have it by now."""
+    desk = make_pinned()
+    desk.hand.child.state = State.STARTING
+    desk.ask()
+    end_session(desk)
+    desk.until(lambda: desk.service.counts.lost == 1 and desk.replica.outage is None)
+    desk.hand.child.state = State.READY
+    desk.step()
+    assert (desk.hand.ids(), len(desk.service.book)) == ([], 0)
+
+
+def test_a_lost_row_that_is_claimed_again_here_is_not_delivered_twice(make_pinned: MakePinned) -> None:
+    """R2: while it still runs it is adopted, by the new connection, and settled there."""
+    desk = make_pinned(lanes=(2,), workers=2)
+    run_one(desk)
+    end_session(desk)
+    desk.until(lambda: desk.held(1).hold is Hold.LOST and desk.replica.outage is None)
+    desk.ask()
+    assert (desk.held(1).hold, len(pinned(desk)), desk.hand.ids()) == (Hold.SURE, 1, [])
+    desk.hand.report(1)
+    desk.until(lambda: desk.service.counts.acked == 1)
+    assert (desk.rows(), desk.service.counts.lost) == ([], 0)
+
+
+@pytest.mark.parametrize(("fault", "left"), [(breaks_before, [1]), (breaks_after, [])])
+def test_a_settlement_in_doubt_is_lost_and_never_repeated(make_pinned: MakePinned, fault: Any, left: list[int]) -> None:
+    """B1: whether it was committed or not, another may have the row by now."""
+    desk = make_pinned()
+    run_one(desk)
+    desk.store.fail("settle", fault)
+    desk.hand.report(1)
+    desk.until(lambda: desk.service.counts.lost == 1 and desk.replica.outage is None)
+    assert len(desk.store.asked("settle")) == 1
+    assert (desk.rows(), len(desk.service.book), len(pinned(desk))) == (left, 0, 0)
+
+
+def test_a_settlement_that_meets_a_conflict_is_repeated_on_its_connection(make_pinned: MakePinned) -> None:
+    """B7: deadlocks and serialization failures pass."""
+    desk = make_pinned()
+    run_one(desk)
+    (session,) = sessions(desk)
+    desk.store.fail("settle", refuses(Conflict("deadlock")), refuses(Conflict("deadlock")))
+    desk.hand.report(1)
+    desk.until(lambda: desk.service.counts.acked == 1)
+    assert len(desk.store.asked("settle")) == 3
+    assert (desk.rows(), session in sessions(desk)) == ([], False)
+
+
+def test_an_ack_that_the_database_refuses_is_a_failed_attempt_and_what_it_refuses_again_is_let_go_of(
+    make_pinned: MakePinned,
+) -> None:
+    """E1: the row is not lost to others for it; one that can never be written is left alone for a while."""
+    desk = make_pinned(2)
+    desk.place.run("create function no() returns trigger language plpgsql as $$ begin raise 'no'; end $$")
+    desk.place.run("create trigger d before delete on q for each row when (old.id = 1) execute function no()")
+    run_one(desk)
+    desk.hand.report(1)
+    desk.until(lambda: desk.service.counts.retried == 1)
+    assert desk.place.run("select attempt, last_error from q where id = 1") == [(1, "PostgreSQL refused: no")]
+    desk.place.run("create trigger u before update on q for each row when (old.id = 2) execute function no()")
+    desk.ask()
+    desk.until(lambda: 2 in desk.hand.ids())
+    desk.hand.report(2, words.RETRY)
+    desk.until(lambda: desk.service.counts.lost == 1 and not pinned(desk))
+    assert sessions(desk) == []
+    assert desk.replica.threads.spare_for_claims == 3
+
+
+def test_a_row_claimed_again_before_its_settlement_was_answered_goes_back(make_pinned: MakePinned) -> None:
+    """R2, R8: the two connections answer in any order; the new delivery is no attempt."""
+    desk = make_pinned(without=("retry_after",))
+    run_one(desk)
+    held = Held(after=True)
+    desk.store.fail("settle", held)
+    desk.hand.report(1, words.RETRY)
+    desk.until(held.begun.is_set)
+    desk.ask()
+    assert len(pinned(desk)) == 2
+    held.go()
+    desk.until(lambda: not pinned(desk) and not len(desk.service.book))
+    assert (desk.rows("attempt"), desk.service.counts.retried, desk.service.releasing) == ([1], 1, 0)
+
+
+def test_a_crash_is_counted_on_the_connection_that_holds_the_row(make_pinned: MakePinned) -> None:
+    """R8, H4: it is delivered again from the head of its lane, still locked, as the next attempt."""
+    desk = make_pinned()
+    run_one(desk)
+    session = sessions(desk)
+    desk.end(1, Verb.RECOUNT, reason="killed by signal 9")
+    desk.service.lanes[0].waiting.append(desk.held(1))
+    desk.until(lambda: [frame[3] for frame in desk.hand.read()] == [2])
+    assert sessions(desk) == session
+    desk.hand.report(1, words.SNOOZE, 60.0)
+    desk.until(lambda: desk.service.counts.retried == 1)
+    assert desk.rows("attempt, last_error") == [(1, "killed by signal 9")]
+
+
+def test_a_key_that_becomes_free_is_claimed_for_at_once(make_pinned: MakePinned) -> None:
+    """B4: rows that wait for a key wait for no poll interval; a busy key is not asked for again and again."""
+    desk = make_pinned(3, lock="k-{priority}", lanes=(2,), workers=2)
+    run_one(desk)
+    desk.claims = True
+    desk.until(lambda: desk.service.pacing.drought)
+    claims = desk.service.pacing.claims
+    desk.step()
+    assert (desk.service.pacing.claims, desk.service.pacing.under_way) == (claims, 0)
+    desk.hand.report(1)
+    desk.until(lambda: desk.hand.ids() == [2])
+    desk.hand.report(2)
+    desk.until(lambda: desk.hand.ids() == [3])
+    assert desk.place.run("select id, attempt from q") == [(3, 1)]
+
+
+def test_a_transaction_that_stays_open_for_long_is_named_once(
+    make_pinned: MakePinned, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B1: old snapshots cost every queue on the server."""
+    desk = make_pinned()
+    run_one(desk)
+    with caplog.at_level(logging.WARNING, "shardrun"):
+        for _ in range(2):
+            pins.name_long_ones(desk.service, clock.now() + 59)
+        assert caplog.messages == []
+        for _ in range(2):
+            pins.name_long_ones(desk.service, clock.now() + 61)
+    (message,) = caplog.messages
+    assert message.startswith("q row 1: its transaction has been open for 61 s")
