@@ -49,6 +49,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.postgres.driver": "tests/store",
     "shardrun.db.postgres.fetch": "tests/payloads",
     "shardrun.db.postgres.insert": "tests/store/test_insert.py",
+    "shardrun.db.postgres.locks": "tests/store/test_locks.py",
     "shardrun.db.postgres.operate": "tests/store/test_requeue.py",
     "shardrun.db.postgres.parts": "tests/sql",
     "shardrun.db.postgres.server": "tests/store",
@@ -61,10 +62,13 @@ PROVED_ELSEWHERE = {
     "shardrun.db.sqlite.fetch": "tests/payloads",
     "shardrun.db.sqlite.insert": "tests/store/test_insert.py",
     "shardrun.db.sqlite.lists": "tests/store",
+    "shardrun.db.sqlite.locks": "tests/store/test_locks_of_a_file.py",
     "shardrun.db.sqlite.operate": "tests/store/test_requeue.py",
     "shardrun.db.sqlite.server": "tests/store",
+    "shardrun.db.sqlite.spelling": "tests/hostile/test_spelt_times.py",
     "shardrun.db.sqlite.taking": "tests/child/test_transactions.py",
     "shardrun.db.sqlite.times": "tests/hostile",
+    "shardrun.lock_key": "tests/unit/test_handler.py",
 }
 """Modules that no test imports, and the test module or folder that runs them all the same."""
 

@@ -26,7 +26,8 @@ settings = json.loads(os.environ.get("ACTS", "{}"))
 queue: Queue[Any] = Queue.standard("q")
 if form := settings.pop("form", None):  # that of no lease: the same columns but for locked_until
     roles: dict[str, Any] = {role: column for role, column in queue.roles.items() if role != "locked_until"}
-    queue = Queue("q", **roles, **({"advisory_lock": "accounts-{partition_key}"} if form == "advisory" else {}))
+    roles |= {"advisory_lock": "accounts-{partition_key}"} if form == "advisory" else {}
+    queue = Queue("q", **roles)
     settings = {"dead_letter": "q_dead", **settings}
 
 with open(FOLDER / "loaded", "a") as loaded:  # by the coordinator and by each child

@@ -240,6 +240,19 @@ def test_a_row_lock_holds_its_row_at_the_queues_isolation(place: Place, isolatio
     assert holder.end(Verb.ACK, row)
 
 
+@pytest.mark.parametrize("fetch", [None, "select id, payload from q"])
+def test_a_lease_is_claimed_at_the_queues_isolation(place: Place, fetch: str | None) -> None:
+    """B7: so that a claim reads as the user's own statements do."""
+    place.create_usual()
+    keyed(place, "a", last_error="")
+    level = "new.last_error = current_setting('transaction_isolation'); return new;"
+    place.run(f"create function note() returns trigger language plpgsql as $$ begin {level} end $$")
+    place.run("create trigger note before update on q for each row execute function note()")
+    holder = Holding(place, usual(isolation="repeatable read", fetch=fetch))
+    assert holder.taken().id == 1
+    assert place.run("select last_error from q") == [("repeatable read",)]
+
+
 def test_rows_of_one_key_go_one_at_a_time_over_tables_connections_and_other_programs(place: Place) -> None:
     """B4, R11: the lock is on the key's text, which other programs lock alike; busy keys are paged past."""
     place.create_usual()

@@ -12,6 +12,7 @@ from shardrun.db.postgres import apart, driver, sql
 from shardrun.db.postgres.around import Around
 from shardrun.db.postgres.driver import Connection, Step
 from shardrun.db.postgres.fetch import Fetch
+from shardrun.db.postgres.locks_sql import begin
 from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
 from shardrun.db.statement import Statement
 from shardrun.db.store import (
@@ -124,13 +125,18 @@ class PostgresStore:
         if self._fetch is not None:
             return self._claim_and_fetch(connection, statement, values, self._fetch)
         names = list(self.layout.table.columns) if self.layout.row_mode else None
-        return apart.read(driver.run(connection, statement, values), names)
+        if self.layout.isolation is None:
+            return apart.read(driver.run(connection, statement, values), names)
+        steps = [(begin(self.layout), {}), (statement, values), driver.COMMIT]
+        return apart.read(driver.run_together(connection, steps)[1], names)
 
     def _claim_and_fetch(
         self, connection: Connection, statement: Statement, values: Mapping[str, Any], fetch: Fetch
     ) -> list[Claimed]:
         """Claim and fetch in one transaction, so that no row is held whose body was never asked for."""
         with driver.naming_errors(connection), driver.transaction(connection):
+            if self.layout.isolation is not None:
+                connection.execute(f"set transaction isolation level {self.layout.isolation}")
             rows = connection.execute(statement.text, values, prepare=True).fetchall()
             bodies = fetch.bodies(connection, [row[0] for row in rows])
         return [Claimed._make((*row[:8], bodies[row[0]])) for row in rows]
