@@ -86,8 +86,6 @@ def _of_queue(queue: Queue[Any]) -> Iterator[ShardrunError]:
 
 
 def _signature(each: Subscription) -> Iterator[ShardrunError]:
-    if each.batch is not None:  # a batch handler takes lists: refused as a whole
-        return
     try:
         check_signature(each)
     except UsageProblem as problem:
@@ -95,13 +93,8 @@ def _signature(each: Subscription) -> Iterator[ShardrunError]:
 
 
 def _later_versions(each: Subscription) -> Iterator[ShardrunError]:
-    for name, value, is_asked in (
-        ("batch", each.batch, each.batch is not None),
-        ("transactional", each.transactional, bool(each.transactional) and each.queue.form is not Form.LEASE),
-        ("key_scope", each.key_scope, each.key_scope == "cluster"),
-    ):
-        if is_asked:
-            yield NotInThisVersion(subject(each), f"{name}={value!r}")
+    if each.key_scope == "cluster":
+        yield NotInThisVersion(subject(each), f"key_scope={each.key_scope!r}")
     if each.transactional and inspect.iscoroutinefunction(each.function):
         yield UsageProblem(
             f"{subject(each)} is transactional and async def: the statements of its transaction would block the event loop. "
@@ -112,7 +105,7 @@ def _later_versions(each: Subscription) -> Iterator[ShardrunError]:
 
 
 def _lanes(each: Subscription) -> Iterator[ShardrunError]:
-    for name in ("workers", "workers_by_key", "max_attempts"):
+    for name in ("workers", "workers_by_key", "batch", "max_attempts"):
         value = getattr(each, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             yield UsageProblem(f"{subject(each)}: {name}={value!r} is not a whole number of 1 or more.")

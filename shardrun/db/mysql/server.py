@@ -18,7 +18,6 @@ from shardrun.errors import (
     Conflict,
     DatabaseUnreachable,
     DeclarationProblem,
-    NotInThisVersion,
     Problems,
     ShardrunError,
     StatementFailed,
@@ -234,16 +233,16 @@ class Mysql:
         """Build a subscription's statements; raises `Problems` with all that does not fit."""
         queue = subscription.queue
         found, table, dead = self._fit(connection, subscription)
-        found += _not_yet(subscription)
+        found += forms.refusals(forms.On.MYSQL, subscription)
         if found or table is None:
             raise Problems(found)
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
         return MysqlStore(layout, where, fetch=own, name=queue.name)
+
     def taking(self, layout: Layout) -> taking.MysqlTaking:
         """Build the statements of a subscription's deliveries in transactions."""
         return taking.MysqlTaking(layout)
-
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""
@@ -348,16 +347,6 @@ def _own_problems(subscription: Subscription, table: Table | None, dead: Table |
             )
     if dead is not None and dead.obstacle:
         yield DeclarationProblem(f"{where}: the dead letters of {subscription.name} {dead.name} {dead.obstacle}.")
-
-
-def _not_yet(subscription: Subscription) -> Iterator[ShardrunError]:
-    """Refuse the forms that come later on these servers."""
-    queue = subscription.queue
-    way_out = "Give the queue a lease column (locked_until)."
-    if queue.advisory_lock is not None:
-        yield NotInThisVersion(check.where(queue), "the advisory lock form on MySQL and MariaDB", way_out)
-    elif queue.locked_until is None:
-        yield NotInThisVersion(check.where(queue), "the row lock form on MySQL and MariaDB", way_out)
 
 
 def _began(connection: Connection) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import ExecStatus, TransactionStatus
 
-from shardrun.db import check
+from shardrun.db import check, forms
 from shardrun.db.operate import Counts, Sessions
 from shardrun.db.postgres import catalogue, ddl, driver, fetch, operate, pooler, sql, taking
 from shardrun.db.postgres.driver import Connection
@@ -223,6 +223,7 @@ class Postgres:
         """Build a subscription's statements; raises `Problems` with all that does not fit."""
         queue = subscription.queue
         found, table, dead = self._fit(connection, subscription)
+        found += forms.refusals(forms.On.POSTGRES, subscription)
         if queue.form is Form.ADVISORY:
             found += self.needs_session(connection, check.where(queue), "the advisory lock form")
         if found or table is None:

@@ -1,0 +1,185 @@
+"""Declare what each form of holding rows gives on each database: the code refuses by it, and README's table is made from it.
+
+A cell is a form, a mode and a database. What comes later changes one line here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shardrun.db.check import where
+from shardrun.errors import NotInThisVersion, ShardrunError, Unsupported
+from shardrun.queue import DEFAULT_LEASE, Form, Queue, Subscription
+
+
+class On(enum.Enum):
+    """A database, or two that are alike here; the values are what people read."""
+
+    POSTGRES = "PostgreSQL"
+    MYSQL = "MySQL and MariaDB"
+    SQLITE = "SQLite"
+
+
+class Mode(enum.Enum):
+    """What a delivery is: a row, or several, in a transaction with the handler's writes or not."""
+
+    PLAIN = "plain"
+    TRANSACTIONAL = "`transactional=True`"
+    BATCH = "`batch=`"
+    BOTH = "`batch=` and `transactional=True`"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Whether a form and a mode are there on one database: `refusal` says why not, where it never will be."""
+
+    is_there: bool
+    refusal: str | None = None  # takes {table} and {id}
+    short: str | None = None  # the same, or a condition on what is there, for README
+
+
+YES = Cell(True)
+LATER = Cell(False)
+ONE_REPLICA = Cell(True, short="one replica per file")
+NO_LOCKS = Cell(
+    False,
+    'SQLite cannot lock rows. Give it a lease column: Queue("{table}", id="{id}", locked_until="locked_until"), '
+    'or use Queue.standard("{table}")',
+    "it cannot lock rows",
+)
+
+# In the order of `On`: PostgreSQL, MySQL and MariaDB, SQLite.
+CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
+    (Form.ROW_LOCK, Mode.PLAIN): (YES, LATER, NO_LOCKS),
+    (Form.ROW_LOCK, Mode.TRANSACTIONAL): (LATER, LATER, NO_LOCKS),
+    (Form.ROW_LOCK, Mode.BATCH): (LATER, LATER, NO_LOCKS),
+    (Form.ROW_LOCK, Mode.BOTH): (LATER, LATER, NO_LOCKS),
+    (Form.LEASE, Mode.PLAIN): (YES, YES, YES),
+    (Form.LEASE, Mode.TRANSACTIONAL): (YES, YES, YES),
+    (Form.LEASE, Mode.BATCH): (YES, YES, YES),
+    (Form.LEASE, Mode.BOTH): (LATER, LATER, LATER),
+    (Form.ADVISORY, Mode.PLAIN): (YES, LATER, ONE_REPLICA),
+    (Form.ADVISORY, Mode.TRANSACTIONAL): (LATER, LATER, LATER),
+    (Form.ADVISORY, Mode.BATCH): (LATER, LATER, LATER),
+    (Form.ADVISORY, Mode.BOTH): (LATER, LATER, LATER),
+}
+
+# What holds wherever a cell is there: for the row lock, the lease, the advisory lock.
+GUARANTEES: Mapping[str, tuple[str, str, str]] = {
+    "chosen by": ("neither role", "`locked_until=`", '`advisory_lock="accounts-{account}"`'),
+    "a row in work is held by": (
+        "a transaction that stays open",
+        "an expiry in its own column, extended every half lease",
+        "a session's lock on its key; on SQLite a lock that its only replica keeps itself",
+    ),
+    "with it are held back": (
+        "no other rows",
+        "no other rows",
+        "all rows whose key is the same: of any table, replica, or program that takes that lock",
+    ),
+    "a delivery holds": (
+        "one of the coordinator's connections",
+        "no connection; with `transactional=True` one of its child's",
+        "one of the coordinator's connections; on SQLite none",
+    ),
+    "an attempt is counted": (
+        "when it is settled",
+        "at the claim; given back to rows that did not begin",
+        "at the claim; given back to rows that did not begin",
+    ),
+    "a dead child costs": (
+        "its running row one attempt",
+        "its running row one attempt; what a transaction wrote is undone; a batch goes on row by row",
+        "its running row one attempt",
+    ),
+    "a dead coordinator costs": (
+        "no attempt; its rows are free as soon as the server sees that it is gone",
+        f"each row that it had claimed one attempt; they are free when their leases (`lease=`, {DEFAULT_LEASE:g} s) have run out",
+        "each row that it had claimed one attempt; they are free as soon as the server sees that it is gone",
+    ),
+    "a hold is lost when": (
+        "its connection broke",
+        "the coordinator was stopped or cut off for longer than the lease",
+        "its connection broke",
+    ),
+    "then its settlement": (
+        "is refused, and the row may run again",
+        "is refused, and so is its commit; the row may run again",
+        "is refused, and the row may run again",
+    ),
+    "what a handler writes takes effect": (
+        "at least once",
+        "at least once; through `delivery.tx` once, together with the settlement",
+        "at least once",
+    ),
+    "rows of one key run": (
+        "in order, one at a time, within a replica",
+        "in order, one at a time, within a replica",
+        "in order, one at a time, within a replica",
+    ),
+}
+
+
+def mode(subscription: Subscription) -> Mode:
+    """Say what a subscription's deliveries are."""
+    if subscription.batch is not None:
+        return Mode.BOTH if subscription.transactional else Mode.BATCH
+    return Mode.TRANSACTIONAL if subscription.transactional else Mode.PLAIN
+
+
+def cell(form: Form, asked: Mode, on: On) -> Cell:
+    """Look up what a database gives."""
+    return CELLS[form, asked][list(On).index(on)]
+
+
+def refusals(on: On, subscription: Subscription) -> Iterator[ShardrunError]:
+    """Refuse a subscription that this database cannot serve, or not yet: at most one problem."""
+    queue, asked = subscription.queue, mode(subscription)
+    found = cell(queue.form, asked, on)
+    if found.is_there:
+        return
+    if found.refusal is not None:
+        yield Unsupported(f"{where(queue)}: {found.refusal.format(table=queue.table, id=queue.id)}")
+        return
+    yield NotInThisVersion(where(queue), f"{_asked(queue, asked)} on {on.value}", _way_out(queue, asked, on))
+
+
+def _asked(queue: Queue[object], asked: Mode) -> str:
+    form = f"the {queue.form.value} form"
+    return form if asked is Mode.PLAIN else f"{asked.value.replace('`', '')} with {form}"
+
+
+def _way_out(queue: Queue[object], asked: Mode, on: On) -> str:
+    if not cell(Form.LEASE, asked, on).is_there:
+        return "Leave it out."
+    if queue.form is Form.ADVISORY:
+        return 'Hold its rows by a lease instead: locked_until="<column>".'
+    return 'Give the queue a lease column: locked_until="<column>".'
+
+
+def table() -> list[str]:
+    """Write README's table: a column for each form, what there is of it where, and what holds there."""
+    forms = list(Form)
+    lines = [_line("", [each.value for each in forms]), "|---|" + "---|" * len(forms)]
+    chosen, *held = GUARANTEES.items()
+    lines.append(_line(*chosen))
+    lines += [_line(each.value, [_there(CELLS[form, each]) for form in forms]) for each in Mode]
+    return lines + [_line(*each) for each in held]
+
+
+def _line(head: str, cells: tuple[str, ...] | list[str]) -> str:
+    return f"| {' | '.join([head, *cells])} |"
+
+
+def _there(cells: tuple[Cell, Cell, Cell]) -> str:
+    """Say on which databases something is there, under which condition, and why not on the others."""
+    pairs = list(zip(On, cells, strict=True))
+    if cells == (YES, YES, YES):
+        return "everywhere"
+    parts = [", ".join(on.value + (f" ({each.short})" if each.short else "") for on, each in pairs if each.is_there)]
+    later = [on.value for on, each in pairs if not each.is_there and each.refusal is None]
+    parts.append(f"not yet: {', '.join(later)}" if 0 < len(later) < len(On) else "not yet" if later else "")
+    parts += [f"not on {on.value}: {each.short}" for on, each in pairs if each.refusal is not None]
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,101 @@
+"""What each form and mode gives where: the code refuses by one declaration, and README's table is made from it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from scripts import guarantees
+from shardrun.db import forms
+from shardrun.db.forms import Mode, On
+from shardrun.errors import NotInThisVersion, Problems, ShardrunError, Unsupported
+from shardrun.queue import Form, Subscription
+from tests.store.place import Place, subscribe, usual
+
+DIALECTS = {"postgres": On.POSTGRES, "mariadb": On.MYSQL, "sqlite": On.SQLITE}
+
+ROLES: dict[Form, dict[str, Any]] = {
+    Form.ROW_LOCK: {"without": ["locked_until"]},
+    Form.LEASE: {},
+    Form.ADVISORY: {"without": ["locked_until"], "advisory_lock": "accounts-{partition_key}"},
+}
+
+SETTINGS: dict[Mode, dict[str, Any]] = {
+    Mode.PLAIN: {},
+    Mode.TRANSACTIONAL: {"transactional": True},
+    Mode.BATCH: {"batch": 16},
+    Mode.BOTH: {"transactional": True, "batch": 16},
+}
+
+
+def subscription(form: Form, mode: Mode) -> Subscription:
+    return subscribe(usual(**ROLES[form]), **SETTINGS[mode])
+
+
+def said_of(form: Form, mode: Mode, on: On) -> ShardrunError:
+    (said,) = forms.refusals(on, subscription(form, mode))
+    return said
+
+
+def test_a_database_takes_what_is_declared_and_refuses_the_rest(place: Place) -> None:
+    """B1 to B6: every form in every mode, by the declared sentence and nothing else."""
+    place.create_usual()
+    on = DIALECTS[place.dialect]
+    for form, mode in itertools.product(Form, Mode):
+        found: list[str] = []
+        try:
+            store = place.database.store(place.own, subscription(form, mode))
+            assert store.layout.form is form
+        except Problems as problems:
+            found = [str(each).partition(": ")[2] for each in problems.problems]
+        is_there = forms.cell(form, mode, on).is_there
+        expected = [] if is_there else [str(said_of(form, mode, on)).partition(": ")[2]]
+        assert found == expected, (form, mode)
+
+
+def test_every_cell_is_declared() -> None:
+    """B: three forms, each plain, transactional, in batches and both, on three databases."""
+    assert set(forms.CELLS) == set(itertools.product(Form, Mode))
+    assert all(len(cells) == len(On) for cells in forms.CELLS.values())
+    assert all(len(held) == len(Form) for held in forms.GUARANTEES.values())
+
+
+def test_a_refusal_says_what_is_missing_where_and_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text 11; what comes later is named with its form, mode and database."""
+    said = said_of(Form.ROW_LOCK, Mode.BATCH, On.SQLITE)
+    assert isinstance(said, Unsupported)
+    assert str(said).endswith(
+        '): SQLite cannot lock rows. Give it a lease column: Queue("q", id="id", locked_until="locked_until"), or use '
+        'Queue.standard("q")'
+    )
+    later = {
+        (Form.ROW_LOCK, Mode.PLAIN): (
+            "the row lock form on MySQL and MariaDB is not in this version of shardrun. Give the queue a lease column: "
+            'locked_until="<column>".'
+        ),
+        (Form.ADVISORY, Mode.BATCH): (
+            "batch= with the advisory lock form on MySQL and MariaDB is not in this version of shardrun. Hold its rows by a "
+            'lease instead: locked_until="<column>".'
+        ),
+        (Form.LEASE, Mode.BOTH): (
+            "batch= and transactional=True with the lease form on MySQL and MariaDB is not in this version of shardrun. "
+            "Leave it out."
+        ),
+    }
+    known = forms.CELLS
+    missing = dict.fromkeys(later, (forms.LATER,) * 3)
+    monkeypatch.setattr(forms, "CELLS", {**known, (Form.LEASE, Mode.BATCH): (forms.YES,) * 3, **missing})
+    for (form, mode), text in later.items():
+        said = said_of(form, mode, On.MYSQL)
+        assert isinstance(said, NotInThisVersion)
+        assert str(said).partition("): ")[2] == text
+
+
+def test_readmes_table_is_what_the_code_declares() -> None:
+    """B: it cannot drift; python -m scripts.guarantees writes it."""
+    readme = guarantees.README.read_text()
+    assert readme == guarantees.written(readme)
+    with pytest.raises(ValueError, match="has no lines"):
+        guarantees.written("nothing")
