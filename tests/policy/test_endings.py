@@ -119,3 +119,17 @@ def test_a_code_that_is_no_ending_is_refused(code: int) -> None:
     """Architecture 11: acks and unstarted rows take their own way; anything else is a fault of ours."""
     with pytest.raises(AssertionError, match=f"unknown code {code}"):
         endings.settled(serve(), 1, code)
+
+
+@pytest.mark.parametrize("queue", [{}, {"advisory_lock": "{id}"}])
+def test_without_a_column_for_due_times_a_delay_is_a_failed_attempt_and_a_retry_at_once(queue: dict[str, Any]) -> None:
+    """Contract 1: where no lease's column takes the delay, either."""
+    without = usual(without=["locked_until", "retry_after"], **queue)
+    without.handler(max_attempts=3, dead_letter="q_dead")(lambda body: None)
+    (subscription,) = without.subscriptions
+    reason = "Snooze(30), and the queue has no column for due times"
+    assert endings.settled(subscription, 1, verbs.SNOOZE, 30.0) == (Verb.RETRY, 0.0, reason)
+    assert endings.settled(subscription, 3, verbs.SNOOZE, 30.0) == (Verb.BURY, None, reason)
+    assert endings.settled(subscription, 1, verbs.SNOOZE, 0.0) == (Verb.SNOOZE, 0.0, None)
+    assert endings.settled(subscription, 1, verbs.RETRY, 30.0) == (Verb.RETRY, 0.0, None)
+    assert endings.settled(serve(), 1, verbs.SNOOZE, 30.0) == (Verb.SNOOZE, 30.0, None)

@@ -307,3 +307,23 @@ def test_times_may_be_timedeltas(handlers: Handlers) -> None:
     subscription = load(["handlers.py"]).subscriptions[0]
     assert subscription.lease == timedelta(minutes=1).total_seconds()
     assert handler.problems([subscription]) == []
+
+
+def test_a_queue_without_due_times_is_warned_of_unless_leases_take_delays(handlers: Handlers) -> None:
+    """Contract 1: retries are made at once there, and delays are failures."""
+    handlers(
+        """
+        q = Queue("t", id="id")
+        r = Queue("r", id="id", advisory_lock="{id}", retry_after="due")
+        s = Queue("s", id="id", locked_until="locked_until")
+
+        @q.handler(workers=1)
+        @r.handler()
+        @s.handler()
+        def run(row): ...
+        """
+    )
+    assert handler.warnings(load(["handlers.py"]).subscriptions) == [
+        "queue q (handlers.py:4) has no column for due times: a failed row is tried again at once, and Snooze counts as a "
+        'failure. Add retry_after="<column>" to Queue(...).'
+    ]
