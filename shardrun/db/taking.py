@@ -9,6 +9,8 @@ savepoint is released or gone back to at the end: where it is not there any more
 from __future__ import annotations
 
 import enum
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,11 +18,16 @@ import msgspec
 
 from shardrun.db.store import Connection, Settlement, Token
 from shardrun.db.table import Column, Layout
-from shardrun.errors import ShardrunError
+from shardrun.errors import Conflict, ShardrunError
 from shardrun.policy.verbs import Verb
 
 SAVEPOINT = "shardrun_delivery"
 """Name of the savepoint that is set when a row is taken."""
+
+
+LOCKED_PAUSE = 0.02
+"""Seconds between tries to lock a row that someone else has locked. Smaller: more statements while it is. Larger: a lane
+stands still for longer than it must."""
 
 
 class Fate(enum.Enum):
@@ -69,6 +76,18 @@ class Taking(Protocol):
 
     def lend(self, connection: Connection, what: str | None) -> None:
         """Refuse to commit, roll back or close the connection from now on, or no more (None); `what` names the row."""
+
+
+def patiently(take: Callable[[], bool], patience: float) -> bool:
+    """Try to take a row, by statements that wait for nobody, until nobody has it locked; after `patience` raise `Conflict`."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return take()
+        except Conflict:
+            if time.monotonic() + LOCKED_PAUSE > until:
+                raise
+        time.sleep(LOCKED_PAUSE)
 
 
 def described(layout: Layout) -> Any:

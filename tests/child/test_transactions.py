@@ -484,9 +484,9 @@ def test_a_commit_in_doubt_is_looked_for(postgres: Any, committed: bool, answer:
     place.fill(3, payload="{}")
 
     def handle(body: dict[str, Any], delivery: Delivery) -> Any:
-        execute(note(delivery), f"select '{'-' * 1100}'")  # the proxy looks for its match in what it saw last, too
+        note(delivery)
         cut = proxy.cut_after_request if committed else proxy.cut_at_request
-        cut(b"COMMIT")
+        cut(b"commit\0")
         return answer
 
     with Proxy.of(dsn) as proxy:

@@ -6,7 +6,6 @@ the session's.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -18,13 +17,10 @@ from shardrun.db.mysql.store import MysqlStore
 from shardrun.db.statement import Statement
 from shardrun.db.store import Settlement, Token
 from shardrun.db.table import Layout
-from shardrun.db.taking import SAVEPOINT, Fate, ended, refusal
-from shardrun.errors import Conflict, ConnectionLost
+from shardrun.db.taking import SAVEPOINT, Fate, ended, patiently, refusal
+from shardrun.errors import ConnectionLost
 
 NO_SUCH_SAVEPOINT = 1305
-
-LOCKED_PAUSE = 0.02
-"""Seconds between tries to lock a row that someone else has locked; the servers know no shorter wait than a second."""
 
 
 class Guarded:
@@ -75,14 +71,7 @@ class MysqlTaking:
 
     def take(self, connection: Connection, id: Any, token: Token, patience: float) -> bool:
         """Begin, lock the row while it carries the token, set the savepoint; waits `patience` seconds for the lock."""
-        until = time.monotonic() + patience
-        while True:
-            try:
-                return self._take_now(connection, id, token)
-            except Conflict:
-                if time.monotonic() + LOCKED_PAUSE > until:
-                    raise
-            time.sleep(LOCKED_PAUSE)
+        return patiently(lambda: self._take_now(connection, id, token), patience)
 
     def _take_now(self, connection: Connection, id: Any, token: Token) -> bool:
         with driver.naming_errors(connection):

@@ -14,21 +14,13 @@ from psycopg.rows import tuple_row
 from shardrun.db.postgres import driver, parts
 from shardrun.db.postgres.store import LOOK_SECONDS, PostgresStore
 from shardrun.db.statement import Statement
-from shardrun.db.store import Settlement, Token
+from shardrun.db.store import Settlement, Token, Verb
 from shardrun.db.table import Layout
-from shardrun.db.taking import ABORTED, SAVEPOINT, Fate, ended, refusal
+from shardrun.db.taking import ABORTED, SAVEPOINT, Fate, ended, patiently, refusal
 from shardrun.errors import ConnectionLost, StatementFailed
-
-BEGIN = """\
-begin{isolation};
-select set_config('shardrun.lock_timeout', current_setting('lock_timeout'), true),
-       set_config('lock_timeout', '{milliseconds:d}', true)"""
-"""Begin, and wait for the row's lock only so long; what the session had set is put back behind it."""
 
 IN_UTC = "select set_config('TimeZone', 'UTC', true)"
 """Whole days are moved in UTC, as by the coordinator: elsewhere they may be an hour longer, or some minutes in older times."""
-
-RESTORE = "select set_config('lock_timeout', current_setting('shardrun.lock_timeout'), true)"
 
 NOT_OURS = ("3B001", "25P01")
 """SQLSTATEs of a savepoint that is not there: no such one, or no transaction at all."""
@@ -71,15 +63,18 @@ class PostgresTaking:
         self._layout = layout
         self._take = take(layout)
         self._fate = fate(layout)
-        self._begin = "" if layout.isolation is None else f" isolation level {layout.isolation}"
+        self._begin = "begin" if layout.isolation is None else f"begin isolation level {layout.isolation}"
         self._stores = {utf8: PostgresStore(layout, layout.table.name, utf8) for utf8 in (True, False)}
 
     def take(self, connection: Lent, id: Any, token: Token, patience: float) -> bool:
         """Begin, lock the row while it carries the token, set the savepoint; waits `patience` seconds for the lock."""
-        begin = BEGIN.format(isolation=self._begin, milliseconds=max(1, int(patience * 1000)))
+        wanted = _spelt(connection, self._take, {"id": id, "token": token})
+        return patiently(lambda: self._take_now(connection, wanted), patience)
+
+    def _take_now(self, connection: Lent, wanted: str) -> bool:
         with driver.naming_errors(connection):
-            if _send(connection, begin, _spelt(connection, self._take, {"id": id, "token": token})).ntuples:
-                _send(connection, RESTORE, f"savepoint {SAVEPOINT}")
+            if _send(connection, self._begin, wanted).ntuples:
+                _send(connection, f"savepoint {SAVEPOINT}")
                 return True
         self.abandon(connection)
         return False
@@ -90,8 +85,10 @@ class PostgresTaking:
         info = connection.info
         utf8 = info.parameter_status("server_encoding") == "UTF8" and info.encoding == "utf-8"
         first = f"{'release' if keep else 'rollback to'} savepoint {SAVEPOINT}"
+        if settlement.verb is not Verb.ACK:
+            first = f"{first}; {IN_UTC}"
         try:
-            result = _send(connection, first, IN_UTC, _spelt(connection, *self._stores[utf8].step(settlement)))
+            result = _send(connection, first, _spelt(connection, *self._stores[utf8].step(settlement)))
         except psycopg.Error as error:
             if error.sqlstate in NOT_OURS:
                 raise ended("a COMMIT or ROLLBACK of its own") from error
@@ -112,7 +109,8 @@ class PostgresTaking:
     def commit(self, connection: Lent) -> None:
         """Commit; `ConnectionLost` leaves that in doubt."""
         with driver.naming_errors(connection):
-            psycopg.Connection.commit(connection)
+            if _send(connection, "commit").command_status != b"COMMIT":  # what has failed, it rolls back without a word
+                raise StatementFailed(ABORTED)
 
     def abandon(self, connection: Lent) -> None:
         """Roll back whatever is open; a connection that cannot do that is closed."""
@@ -158,7 +156,7 @@ def take(layout: Layout) -> Statement:
 select 1
   from {parts.table_name(layout.table)} as t
  where {parts.held_row(layout)}
-   for no key update"""
+   for no key update nowait"""
     return Statement(text, ("id", "token"))
 
 
