@@ -85,6 +85,7 @@ def status_json(found: Status) -> str:
                 "handler": each.handler,
                 "table": each.table,
                 "group": each.group,
+                "form": each.form,
                 **{name: count and count.number for name, count in numbers.items()},
                 "more": [name for name, count in numbers.items() if count and count.more],
                 "oldest_due_seconds": None if counts.oldest is None else round(max(counts.oldest, 0.0), 3),

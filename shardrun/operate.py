@@ -12,6 +12,7 @@ from typing import Any
 from shardrun import handler, registry
 from shardrun.boot import budget_of, needs_of
 from shardrun.config import Settings
+from shardrun.db import forms
 from shardrun.db.connect import database
 from shardrun.db.operate import BATCH, Counts, DeadLetters, Failures, Sessions
 from shardrun.db.settling import in_order
@@ -100,6 +101,7 @@ class QueueStatus:
     handler: str | None
     table: str
     group: str | None
+    form: str  # how rows are held and delivered
     counts: Counts
 
 
@@ -134,7 +136,8 @@ def status(settings: Settings, declared: Declared) -> Status:
                 problems += several.problems
             else:
                 name = each.name if each in declared.subscriptions else None
-                queues.append(QueueStatus(each.queue.name, name, each.queue.table, each.group, counts))
+                form = forms.described(each)
+                queues.append(QueueStatus(each.queue.name, name, each.queue.table, each.group, form, counts))
         sessions = target.sessions(connection)
     if problems:
         raise problems[0] if len(problems) == 1 else Problems(problems)

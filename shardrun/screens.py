@@ -11,6 +11,8 @@ from shardrun.boot import Opened
 from shardrun.coordinator import clock
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Service
+from shardrun.db import forms
+from shardrun.policy import transactions
 from shardrun.queue import Form, Subscription
 from shardrun.summary import Summary, counted
 
@@ -35,7 +37,7 @@ def banner(opened: Opened, name: str) -> list[Line]:
     versions = {"version": _version(), "replica": name, "python": platform.python_version()}
     first = f"shardrun {_version()}   replica {name}   Python {platform.python_version()}   {where}"
     lines = [Line(f"{first} ({settings.dsn_source})", {**versions, "database": where, "source": settings.dsn_source})]
-    subscriptions = opened.declared.subscriptions
+    subscriptions = _effective(opened)
     aligned = _aligned([_cells(each, settings.processes) for each in subscriptions])
     lines += [Line(text, _fields(each, settings.processes)) for text, each in zip(aligned, subscriptions, strict=True)]
     server = f"       server: {opened.server[0]}, {opened.server[1]} in use" if opened.server else ""
@@ -43,6 +45,11 @@ def banner(opened: Opened, name: str) -> list[Line]:
     connections = {"connections": opened.budget.total, "limit": settings.connection_limit, **asdict(opened.budget)}
     lines.append(Line(f"  connections  at most {opened.budget.total}{limit}: {opened.budget}{server}", connections))
     return lines + [Line(f"  warning: {warning}", level=logging.WARNING) for warning in opened.warnings]
+
+
+def _effective(opened: Opened) -> list[Subscription]:
+    """List the subscriptions with the timeouts that they run under."""
+    return transactions.with_timeouts(opened.declared.subscriptions, opened.database.one_writer)
 
 
 def _cells(subscription: Subscription, children: int) -> list[str]:
@@ -56,7 +63,7 @@ def _cells(subscription: Subscription, children: int) -> list[str]:
     return [
         queue.name,
         queue.table + group,
-        _held_by(subscription),
+        forms.described(subscription),
         counted(lanes, "lane") + by + on,
         attempts,
     ]
@@ -72,15 +79,11 @@ def _fields(subscription: Subscription, children: int) -> dict[str, Any]:
         "lease": subscription.lease if subscription.queue.form is Form.LEASE else None,
         "lanes": subscription.lanes(children),
         "by_key": subscription.by_key,
+        "transactional": subscription.transactional,
+        "batch": subscription.batch,
+        "timeout": subscription.timeout,
         "max_attempts": subscription.max_attempts,
     }
-
-
-def _held_by(subscription: Subscription) -> str:
-    queue = subscription.queue
-    if queue.form is Form.LEASE:
-        return f"lease {subscription.lease:g} s"
-    return queue.form.value if queue.advisory_lock is None else f"{queue.form.value} {queue.advisory_lock}"
 
 
 def _grave(subscription: Subscription) -> str:
@@ -100,7 +103,7 @@ def _version() -> str:
 
 def checked(opened: Opened) -> list[tuple[str, str]]:
     """Say what `check` found: pairs of how it is (`ok`, `warn`, or nothing) and the sentence."""
-    subscriptions, limit = opened.declared.subscriptions, opened.settings.connection_limit
+    subscriptions, limit = _effective(opened), opened.settings.connection_limit
     queues = counted(len({id(each.queue) for each in subscriptions}), "queue")
     lines = [("ok", f"{', '.join(opened.settings.handlers)}: {queues}, {counted(len(subscriptions), 'handler')}")]
     for each, statements in zip(subscriptions, opened.prepared, strict=True):
@@ -108,7 +111,7 @@ def checked(opened: Opened) -> list[tuple[str, str]]:
         columns = counted(len(each.queue.roles), "column")
         prepared = f"{counted(statements, 'statement')} prepared"
         lines.append(
-            ("ok", f"{each.queue.name}: {each.queue.table}{group}, {columns}, {_held_by(each)}, {prepared}")
+            ("ok", f"{each.queue.name}: {each.queue.table}{group}, {columns}, {forms.described(each)}, {prepared}")
         )
     lines += [("warn", warning) for warning in opened.warnings]
     of = f"limit {limit}" if limit else "no limit"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from shardrun.db.check import where
 from shardrun.errors import NotInThisVersion, ShardrunError, Unsupported
 from shardrun.queue import DEFAULT_LEASE, Form, Queue, Subscription
+from shardrun.summary import counted
 
 
 class On(enum.Enum):
@@ -157,6 +158,20 @@ def _way_out(queue: Queue[object], asked: Mode, on: On) -> str:
     if queue.form is Form.ADVISORY:
         return 'Hold its rows by a lease instead: locked_until="<column>".'
     return 'Give the queue a lease column: locked_until="<column>".'
+
+
+def described(subscription: Subscription) -> str:
+    """Say how rows are held and delivered: `lease 30 s, transactional, timeout 60 s`."""
+    queue = subscription.queue
+    form = f"lease {subscription.lease:g} s" if queue.form is Form.LEASE else queue.form.value
+    parts = [form if queue.advisory_lock is None else f"lock on {queue.advisory_lock}"]
+    if subscription.transactional:
+        parts.append("transactional")
+    if subscription.batch is not None:
+        parts.append(f"up to {counted(subscription.batch, 'row')} at once")
+    if subscription.timeout is not None:
+        parts.append(f"timeout {subscription.timeout:g} s")
+    return ", ".join(parts)
 
 
 def table() -> list[str]:

@@ -75,17 +75,18 @@ def test_the_banner_says_what_runs_on_what(ready: Terminal) -> None:
 
 
 def test_the_banner_aligns_its_queues(terminal: Terminal) -> None:
-    """Text 2.4: one column each."""
+    """Text 2.4: one column each; the timeout that a transaction has on SQLite is said, too."""
     source = terminal.read("handlers.py")
-    terminal.write(
-        "handlers.py", source + '\n\nm = Queue.standard("m")\n\n@m.handler(workers=1)\ndef send(m: str): ...\n'
-    )
+    more = '\n\nm = Queue.standard("m")\n\n@m.handler(workers=1, transactional=True)\ndef send(m: str): ...\n'
+    terminal.write("handlers.py", source + more)
     assert terminal.run("ddl", "handlers.py", "--apply").code == 0
     lines = terminal.run("start", "handlers.py", *QUICK).err.splitlines()[1:3]
     assert lines == [
-        "  invoices   invoices   lease 30 s   1 lane by partition_key   2 attempts, then invoices_dead",
-        "  m          m          lease 30 s   1 lane                    no limit of attempts",
+        "  invoices   invoices   lease 30 s                                1 lane by partition_key   2 attempts, then "
+        "invoices_dead",
+        "  m          m          lease 30 s, transactional, timeout 12 s   1 lane                    no limit of attempts",
     ]
+    assert "m: m, 10 columns, lease 30 s, transactional, timeout 12 s, " in terminal.run("check", "handlers.py").out
 
 
 def test_json_logs_are_one_object_a_line_from_the_first_line_on(ready: Terminal) -> None:

@@ -92,6 +92,7 @@ def test_status_for_programs_is_json(queues: Terminal) -> None:
             "handler": "send",
             "table": "mails",
             "group": None,
+            "form": "lease 30 s",
             "due": 2,
             "in_work": 0,
             "later": 0,

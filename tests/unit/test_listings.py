@@ -19,7 +19,10 @@ SERVER = Sessions(
 
 def found(table: str, sessions: Sessions | None = SERVER) -> Status:
     """Make a status of two queues."""
-    queues = [QueueStatus("invoices", "render", table, None, FULL), QueueStatus("mails", None, "app.mails", None, BARE)]
+    queues = [
+        QueueStatus("invoices", "render", table, None, "lease 30 s", FULL),
+        QueueStatus("mails", None, "app.mails", None, "row lock", BARE),
+    ]
     return Status("PostgreSQL 15.18 at db/app", queues, sessions)
 
 

@@ -1,4 +1,4 @@
-"""The periodic line: from the coordinator's own counters, and only where rows moved."""
+"""What people read of a subscription; the periodic line: from the coordinator's own counters, and only where rows moved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,30 @@ from shardrun import screens
 from shardrun.coordinator import clock
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Counts
+from shardrun.db import forms
+from shardrun.queue import Queue
 from shardrun.summary import Summary
+
+
+@pytest.mark.parametrize(
+    ("roles", "settings", "text"),
+    [
+        ({}, {}, "row lock"),
+        ({}, {"timeout": 90}, "row lock, timeout 90 s"),
+        ({"locked_until": "l"}, {"lease": 7.5}, "lease 7.5 s"),
+        (
+            {"locked_until": "l"},
+            {"transactional": True, "batch": 16, "timeout": 60},
+            "lease 30 s, transactional, up to 16 rows at once, timeout 60 s",
+        ),
+        ({"advisory_lock": "accounts-{account}"}, {"batch": 1}, "lock on accounts-{account}, up to 1 row at once"),
+    ],
+)
+def test_a_subscription_says_how_its_rows_are_held(roles: Any, settings: Any, text: str) -> None:
+    """Text 2.4: the form, and what else a delivery is."""
+    queue: Queue[Any] = Queue("q", id="id", **roles)
+    queue.handler(**settings)(lambda row: None)
+    assert forms.described(queue.subscriptions[0]) == text
 
 
 class Watched:
