@@ -55,7 +55,7 @@ NO_LOCKS = Cell(
 CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.ROW_LOCK, Mode.PLAIN): (YES, LATER, NO_LOCKS),
     (Form.ROW_LOCK, Mode.TRANSACTIONAL): (LATER, LATER, NO_LOCKS),
-    (Form.ROW_LOCK, Mode.BATCH): (LATER, LATER, NO_LOCKS),
+    (Form.ROW_LOCK, Mode.BATCH): (YES, LATER, NO_LOCKS),
     (Form.ROW_LOCK, Mode.BOTH): (LATER, LATER, NO_LOCKS),
     (Form.LEASE, Mode.PLAIN): (YES, YES, YES),
     (Form.LEASE, Mode.TRANSACTIONAL): (YES, YES, YES),
@@ -80,7 +80,7 @@ GUARANTEES: Mapping[str, tuple[str, str, str]] = {
         "no other rows",
         "all rows whose key is the same: of any table, replica, or program that takes that lock",
     ),
-    "a delivery holds": (
+    "a delivery, or a batch, holds": (
         "one of the coordinator's connections",
         "no connection; with `transactional=True` one of its child's",
         "one of the coordinator's connections; on SQLite none",
@@ -91,9 +91,9 @@ GUARANTEES: Mapping[str, tuple[str, str, str]] = {
         "at the claim; given back to rows that did not begin",
     ),
     "a dead child costs": (
-        "its running row one attempt",
-        "its running row one attempt; what a transaction wrote is undone; a batch goes on row by row",
-        "its running row one attempt",
+        "its running row one attempt; a batch goes on row by row, and each row that ends well gets its attempt back",
+        "the same; what its transaction wrote is undone",
+        "the same",
     ),
     "a dead coordinator costs": (
         "no attempt; its rows are free as soon as the server sees that it is gone",
@@ -116,9 +116,9 @@ GUARANTEES: Mapping[str, tuple[str, str, str]] = {
         "at least once",
     ),
     "rows of one key run": (
-        "in order, one at a time, within a replica",
-        "in order, one at a time, within a replica",
-        "in order, one at a time, within a replica",
+        "one at a time and in order, within a replica",
+        "the same",
+        "the same; rows of one lock's key one at a time everywhere",
     ),
 }
 
