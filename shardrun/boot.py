@@ -18,6 +18,7 @@ from shardrun.config import Settings
 from shardrun.coordinator import clock, loop
 from shardrun.coordinator.batches import Batched
 from shardrun.coordinator.child import Spec
+from shardrun.coordinator.listener import listening
 from shardrun.coordinator.pins import Pinned
 from shardrun.coordinator.replica import Replica
 from shardrun.coordinator.service import Service
@@ -27,7 +28,6 @@ from shardrun.db.connect import database
 from shardrun.db.store import Connection, Database, Store
 from shardrun.db.taking import described
 from shardrun.errors import (
-    NotInThisVersion,
     Problems,
     ShardrunError,
     StatementFailed,
@@ -60,8 +60,6 @@ class Opened:
 def open_all(settings: Settings, declared: Declared) -> Opened:
     """Check everything that a start needs (A5); raises `Problems` with all that is wrong, and changes nothing."""
     problems = handler.problems(declared.subscriptions)
-    if settings.listen_notify:
-        problems.append(NotInThisVersion("--listen-notify", "waking by NOTIFY"))
     target: Database | None = None
     stores: list[Store] = []
     prepared: list[int] = []
@@ -69,12 +67,15 @@ def open_all(settings: Settings, declared: Declared) -> Opened:
     server = None
     try:
         target = database(settings.dsn, settings.dsn_source)
+        problems += listening_problems(settings, target)
         connection = target.connect("shardrun check")
     except ShardrunError as error:
         problems.append(error)
     else:
         try:
             stores = _open_stores(target, connection, declared.subscriptions, prepared, problems, warnings)
+            if settings.listen_notify and target.listening:
+                problems += target.listening.problems(connection)
             server = target.connection_limit(connection)
         finally:
             target.close(connection)
@@ -114,6 +115,18 @@ def _open_stores(
             warnings += target.warnings(connection, subscription)
     problems += handler.same_rows(resolved)
     return stores
+
+
+def listening_problems(settings: Settings, target: Database) -> list[ShardrunError]:
+    """Refuse --listen-notify where the database tells of nothing; at most one problem."""
+    if not settings.listen_notify or target.listening:
+        return []
+    return [
+        UsageProblem(
+            f"--listen-notify: {target.describe()} has no NOTIFY, PostgreSQL alone has. Leave it out: rows are found within "
+            f"--poll-interval ({settings.poll_interval:g} s), and at once what handlers insert in delivery.connection()."
+        )
+    ]
 
 
 def budget_of(settings: Settings, subscriptions: Sequence[Subscription], target: Database | None) -> Budget:
@@ -212,7 +225,7 @@ def _serve(opened: Opened, on_progress: Callable[[Replica], None] | None, name: 
         on_progress=on_progress,
     )
     try:
-        with _calm_collector():
+        with _calm_collector(), listening(replica, opened.database.listening if settings.listen_notify else None):
             loop.run(replica)
     finally:
         threads.close()

@@ -30,14 +30,16 @@ CONFIG = click.option(
 )
 RUNNING = [
     click.option("-p", "--processes", type=int, metavar="N", help="Children; default: the usable cores."),
-    click.option("--pool-size", type=int, metavar="N", help="The coordinator's connections; default 3, more for locks."),
+    click.option(
+        "--pool-size", type=int, metavar="N", help="The coordinator's connections; default 3, more for locks."
+    ),
     click.option("--child-pool-size", type=int, metavar="N", help="Connections of each child; default 1."),
     click.option("--connection-limit", type=int, metavar="N", help="Never open more connections than this, in all."),
     click.option("--drain-timeout", type=float, metavar="S", help="Seconds that handlers have on a stop; default 25."),
     click.option(
         "--poll-interval", type=float, metavar="S", help="Seconds between looks at an empty table; default 1."
     ),
-    click.option("--listen-notify/--no-listen-notify", default=None, hidden=True),  # known, to be refused by name
+    click.option("--listen-notify/--no-listen-notify", default=None, help="Wake by PostgreSQL's NOTIFY, too."),
     click.option(
         "--log-level",
         metavar="L",

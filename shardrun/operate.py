@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from shardrun import handler, registry
-from shardrun.boot import budget_of, needs_of
+from shardrun.boot import budget_of, listening_problems, needs_of
 from shardrun.config import Settings
 from shardrun.db import forms
 from shardrun.db.connect import database
@@ -36,7 +36,7 @@ CHOSEN = 1_000_000
 TRIES = 3
 """How often a batch is tried that the database refuses for a passing reason (a deadlock). Larger: more patience."""
 
-REPLICA = re.compile(r"shardrun (\S+-\d+)(?: child \d+)?")
+REPLICA = re.compile(r"shardrun (\S+-\d+)(?: child \d+| listener)?")
 """The names that the parts of a replica bear on the server; commands have others."""
 
 
@@ -75,8 +75,8 @@ class Plan:
 def plan(settings: Settings, declared: Declared, replicas: int) -> Plan:
     """Reckon what replicas with these settings may open; a server that does not answer is no obstacle."""
     target = database(settings.dsn, settings.dsn_source)
-    if settings.listen_notify:
-        raise NotInThisVersion("--listen-notify", "waking by NOTIFY")
+    for problem in listening_problems(settings, target):
+        raise problem
     if replicas < 1:
         raise UsageProblem(f"--replicas {replicas} is no number of replicas: give 1 or more.")
     parts = budget_of(settings, declared.subscriptions, target)

@@ -12,6 +12,7 @@ from shardrun.coordinator import clock
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Service
 from shardrun.db import forms
+from shardrun.db.insert import channel
 from shardrun.policy import transactions
 from shardrun.queue import Form, Subscription
 from shardrun.summary import Summary, counted
@@ -113,11 +114,25 @@ def checked(opened: Opened) -> list[tuple[str, str]]:
         lines.append(
             ("ok", f"{each.queue.name}: {each.queue.table}{group}, {columns}, {forms.described(each)}, {prepared}")
         )
+    lines += [("ok", sentence) for sentence in _channels(opened)]
     lines += [("warn", warning) for warning in opened.warnings]
     of = f"limit {limit}" if limit else "no limit"
     lines.append(("ok", f"connections: at most {opened.budget.total} a replica, {of}"))
     found = f"{counted(len(opened.warnings), 'warning')}, " if opened.warnings else ""
     return [*lines, ("", f"{found}nothing that stops a start")]
+
+
+def _channels(opened: Opened) -> list[str]:
+    """Name the channels that are listened on under another name than their tables'."""
+    if not opened.settings.listen_notify:
+        return []
+    tables = dict.fromkeys(each.queue.table for each in opened.declared.subscriptions)
+    channels = {table: channel(table) for table in tables}
+    return [
+        f"{table}: NOTIFY on channel {name}, as the whole name is too long"
+        for table, name in channels.items()
+        if not name.endswith(table)
+    ]
 
 
 def say_stopped(summary: Summary) -> None:

@@ -49,6 +49,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.postgres.driver": "tests/store",
     "shardrun.db.postgres.fetch": "tests/payloads",
     "shardrun.db.postgres.insert": "tests/store/test_insert.py",
+    "shardrun.db.postgres.listen": "tests/store/test_listening.py",
     "shardrun.db.postgres.locks": "tests/store/test_locks.py",
     "shardrun.db.postgres.operate": "tests/store/test_requeue.py",
     "shardrun.db.postgres.parts": "tests/sql",

@@ -40,12 +40,13 @@ def _takes(service: Service, groups: Sequence[str | None]) -> bool:
         return True
     column = service.store.layout.column("group")
     by_default = column is not None and column.has_default  # then a row without a group has one all the same
-    return any(by_default if group is None else _fold(group) == _fold(mine) for group in groups)
+    exact = column is not None and column.kind == "text" and column.equality == "exact"
+    return any(by_default if group is None else _fold(group, exact) == _fold(mine, exact) for group in groups)
 
 
-def _fold(group: str) -> str:
-    """Make equal what some column may call equal: collations leave out case, and blanks at the end."""
-    return group.casefold().rstrip()
+def _fold(group: str, exact: bool) -> str:
+    """Make equal what the column may call equal: blanks at the end are left out, and case, but for exact collations."""
+    return group.rstrip() if exact else group.casefold().rstrip()
 
 
 @lru_cache(maxsize=1000)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from shardrun.db.listening import Listening
 from shardrun.db.operate import Connection as Connection
 from shardrun.db.operate import Counts, DeadLetters, Sessions
 from shardrun.db.table import Column, Layout
@@ -152,6 +153,10 @@ class Database(Protocol):
     @property
     def column_kind(self) -> type[Column]:
         """Name the class of the columns that its catalogue gives."""
+
+    @property
+    def listening(self) -> Listening | None:
+        """Give how it is listened to, or None where it tells nothing of its own accord."""
 
     def describe(self) -> str:
         """Name the database for the banner, without any secret: `PostgreSQL 15.18 at localhost/app`."""

@@ -47,7 +47,8 @@ def test_a_claim_that_had_looked_before_the_commit_is_followed_by_another(make_d
         ("Q", ["other", "mine"], True),
         ('main."q"', ["mine"], True),
         ("q", [], True),
-        ("q", ["MINE "], True),
+        ("q", ["mine "], True),
+        ("q", ["MINE"], False),
         ("q", ["other"], False),
         ("q", [None], False),
         ("r", ["mine"], False),
@@ -62,6 +63,14 @@ def test_table_and_group_must_be_the_subscriptions(
     desk.claim()
     wake([desk.service], [("elsewhere", []), (table, groups)])
     assert (desk.service.pacing.not_before == 0.0) is wakes
+
+
+def test_a_group_in_other_case_is_the_same_where_the_column_says_so(make_desk: MakeDesk) -> None:
+    """G1: the column's own collation counts."""
+    desk = make_desk(queue=usual(**NAMED), columns={"topic": "text collate nocase"}, group="mine")
+    desk.claim()
+    wake([desk.service], [("q", ["MINE"])])
+    assert desk.service.pacing.not_before == 0.0
 
 
 def test_a_subscription_without_a_group_is_woken_by_every_group(make_desk: MakeDesk) -> None:

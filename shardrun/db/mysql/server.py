@@ -59,6 +59,7 @@ class Mysql:
 
     one_writer = False
     column_kind = catalogue.MysqlColumn
+    listening = None
 
     def __init__(self, given: str, source: str | None = None) -> None:
         scheme, _, rest = given.partition("://")

@@ -13,7 +13,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 
 from shardrun.db import check, forms
 from shardrun.db.operate import Counts, Sessions
-from shardrun.db.postgres import catalogue, ddl, driver, fetch, operate, pooler, sql, taking
+from shardrun.db.postgres import catalogue, ddl, driver, fetch, listen, operate, pooler, sql, taking
 from shardrun.db.postgres.driver import Connection
 from shardrun.db.postgres.locks import AdvisoryStore, RowLockStore
 from shardrun.db.postgres.store import PostgresStore
@@ -81,6 +81,11 @@ class Postgres:
     def describe(self) -> str:
         """Name the database for people, without any secret: `PostgreSQL 15.18 at localhost/app`."""
         return f"PostgreSQL{self._version} at {self._host}/{self._database}"
+
+    @property
+    def listening(self) -> listen.PostgresListening:
+        """Give how it is listened to."""
+        return listen.PostgresListening(lambda part: self._connect(part, autocommit=True), self.needs_session)
 
     @property
     def _host(self) -> str:

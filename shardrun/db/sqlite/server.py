@@ -30,6 +30,7 @@ class Sqlite:
 
     one_writer = True
     column_kind = Column
+    listening = None
 
     def __init__(self, rest: str, source: str | None = None, create: bool = False) -> None:
         path, _, query = rest.partition("?")
@@ -73,9 +74,7 @@ class Sqlite:
         """Open a connection to lend to handlers: a transaction begins at the first write, and takes the write lock."""
         return self._open("IMMEDIATE", taking.Lent)
 
-    def _open(
-        self, isolation: str | None, kind: type[sqlite3.Connection] = sqlite3.Connection
-    ) -> sqlite3.Connection:
+    def _open(self, isolation: str | None, kind: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
         if not self._create and not os.path.exists(self._path):
             raise DatabaseUnreachable(self._missing())
         said = f" (from {self._source})" if self._source else ""
