@@ -7,7 +7,8 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pymysql
@@ -17,6 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from shardrun import DeadLetter, Delivery, Drop, Queue, Retry, Snooze
 from shardrun.child.call import boot_time
+from shardrun.child.lanes import Lane
 from shardrun.child.pools import Pool
 from shardrun.child.transactional import TransactionalCall
 from shardrun.contrib.sqlalchemy import session
@@ -529,6 +531,30 @@ def test_on_sqlite_a_transaction_waits_for_the_writer_before_it(tmp_path: Path) 
     assert child.notes() == ["other", "written"]
     child.pool.close()
     place.close()
+
+
+class Heard:
+    """What a lane writes for the coordinator."""
+
+    def __init__(self) -> None:
+        self.words = memoryview(bytearray(64)).cast("q")
+        self.reports: list[Any] = []
+
+    def add(self, report: Any) -> None:
+        """Keep a report."""
+        self.reports.append(report)
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_row_for_a_transaction_does_not_begin_past_its_own_deadline(transactional: bool) -> None:
+    """R3, R14: until when the others of its child are held says nothing about a row that is not extended."""
+    heard, coordinator = Heard(), memoryview(bytearray(64)).cast("q")
+    call = cast(Any, SimpleNamespace(is_transactional=transactional))
+    lane = Lane(0, call, coordinator, cast(Any, heard))
+    coordinator[words.EXTENDED] = int((boot_time() + 60) * 1e9)
+    began = lane.begin((1, 0, 1, 1, boot_time() - 1))
+    assert (began is None) is transactional
+    assert [report[1] for report in heard.reports] == ([words.UNSTARTED] if transactional else [])
 
 
 def test_fates_are_told_apart(place: Place) -> None:
