@@ -29,7 +29,7 @@ class BatchCall(Call):
         failure: BaseException | None = None
         if fitting:
             try:
-                answer = self._function(*self._arguments(bodies, fitting))
+                answer = self._function(*self._arguments(row[0], bodies, fitting))
             except BaseException as error:
                 failure = error
         return self._report_each(row, began, fitting, misfits, answer, failure)
@@ -42,7 +42,7 @@ class BatchCall(Call):
         failure: BaseException | None = None
         if fitting:
             try:
-                answer = await self._function(*self._arguments(bodies, fitting))
+                answer = await self._function(*self._arguments(row[0], bodies, fitting))
             except BaseException as error:
                 failure = error
         return self._report_each(row, began, fitting, misfits, answer, failure)
@@ -64,8 +64,8 @@ class BatchCall(Call):
                 misfits[row[0]] = self._ending(row[3], None, error)
         return [row for row in rows if row[0] not in misfits] if misfits else rows, bodies, misfits
 
-    def _arguments(self, bodies: list[Any], rows: Sequence[Frame]) -> tuple[Any, ...]:
-        return (bodies, [self._delivery(row) for row in rows]) if self._takes_delivery else (bodies,)
+    def _arguments(self, no: int, bodies: list[Any], rows: Sequence[Frame]) -> tuple[Any, ...]:
+        return (bodies, [self._delivery(row, batch=no) for row in rows]) if self._takes_delivery else (bodies,)
 
     def _report_each(
         self,

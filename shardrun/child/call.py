@@ -90,11 +90,11 @@ class Call:
         except BaseException as error:  # A BadAnswer, or an object that cannot even be looked at.
             return endings.of_last_resort(failure or error, attempt, self._rule)
 
-    def _delivery(self, row: Frame, transaction: Any = None) -> Delivery:
+    def _delivery(self, row: Frame, transaction: Any = None, batch: int | None = None) -> Delivery:
         _, _, row_id, attempt, _, key, group, headers = row[:8]
         lend = partial(self._lend, self._name, self._queue, row_id)
         about = (row_id, key, attempt, _decoded(headers), group, self._queue, self._name)
-        return Delivery(*about, lend, partial(self._draining, row[0], row[1]), transaction)
+        return Delivery(*about, lend, partial(self._draining, batch or row[0], row[1]), transaction)
 
 
 def _decoded(headers: Any) -> Any:

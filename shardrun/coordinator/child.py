@@ -164,7 +164,8 @@ class Child:
         """Make `delivery.draining` true for a row whose lock is gone."""
         for no, each in self.handed.items():
             if each is held and self.state is not State.DEAD:
-                self.deliveries.words[words.lost(held.lane.local)] = no
+                batch = (first for first, rows in self.batches.items() if no in rows)
+                self.deliveries.words[words.lost(held.lane.local)] = next(batch, no)
 
     def ask_to_close(self) -> None:
         """Ask it to exit when its lanes are idle."""

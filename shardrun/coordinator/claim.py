@@ -44,8 +44,12 @@ def _send(replica: Replica, service: Service, limit: int, now: float) -> None:
     full, half = service.full(), service.per_lane // 2
     full_keys = service.keys_left_out(full)
 
+    one_lanes = route.one_lanes_rows(service) if service.holds_one_lane else None
+
     def work(connection: Connection) -> list[Claimed]:
-        return service.store.claim(connection, limit, full_keys)
+        if one_lanes is None:
+            return service.store.claim(connection, limit, full_keys)
+        return service.locks.claim(connection, limit, full_keys, one_lanes)
 
     def done(result: list[Claimed] | ShardrunError, pin: Pin | None) -> None:
         if isinstance(result, ShardrunError):
@@ -99,7 +103,7 @@ def _route_all(replica: Replica, service: Service, new: list[Held]) -> list[Held
 def _has_place(service: Service, lane: Lane | None, held: Held) -> bool:
     """Tell whether a row may wait in front of its lane, or start at once where it must not wait."""
     if _is_careful(service, held) or not service.holding.reads_ahead:
-        return route.has_free_lane(service, lane)
+        return route.has_free_lane(service, lane, held)
     return lane is None or lane.load < 2 * service.per_lane_ahead  # of one hot lane's rows, no replica holds more (R16)
 
 

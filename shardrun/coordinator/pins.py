@@ -38,7 +38,9 @@ class Grip:
     def __init__(
         self, replica: Replica, pin: Pin, rows: list[Held], lost: Callable[[Grip, ShardrunError], None]
     ) -> None:
-        self.rows = rows
+        self.rows = rows  # those that it still holds
+        self.ended: list[Ended] = []  # rows that are settled together with the others of their batch
+        self.is_apart = False  # that was refused: each is settled by itself
         self.pin = pin
         self.since = clock.now()
         self.is_named = False  # as one that is held for long
@@ -60,6 +62,12 @@ class Grip:
             self.look()
 
         self.pin.submit(work, then)
+
+    def has_let_go(self, held: Held) -> bool:
+        """Note that a row is not held any more, and tell whether that was the last."""
+        if held in self.rows:
+            self.rows.remove(held)
+        return not self.rows
 
     def look(self) -> None:
         """Watch the socket while nothing runs."""
@@ -90,7 +98,10 @@ class Grip:
 
 
 class Pinned:
-    """How locks are held: a connection is kept for each row, and only there can it be settled."""
+    """How locks are held: a connection is kept for each row or batch, and only there can it be settled.
+
+    The rows of a batch under row locks share a transaction: they are settled together when the last of them has ended.
+    """
 
     reads_ahead = False
     pins = True
@@ -120,7 +131,10 @@ class Pinned:
         for held in grip.rows:
             before, held.pin = held.pin, grip
             if before is not None and held.stage is not Stage.SETTLING:
-                self._drop(before)
+                before.has_let_go(held)
+                service.ended += [each for each in before.ended if each.held is held]
+                before.ended = [each for each in before.ended if each.held is not held]
+                self._lose(service, before)
         grip.look()
 
     def write(self, replica: Replica, held: Held, work: Work[T], done: Done[T]) -> None:  # noqa: ARG002
@@ -129,56 +143,79 @@ class Pinned:
 
     def settle(self, replica: Replica, service: Service) -> None:
         """Send what has ended, each on its own connection."""
-        acked, service.acked = service.acked, []
-        ended, service.ended = service.ended, []
-        for held in acked:
-            self._send(replica, service, Ended(held, Verb.ACK))
+        ended = [*(Ended(held, Verb.ACK) for held in service.acked), *service.ended]
+        service.acked, service.ended = [], []
+        apart = service.subscription.queue.form is not Form.ROW_LOCK
         for each in ended:
-            self._send(replica, service, each)
+            grip = _grip(each.held)
+            if apart or grip.is_apart or each.verb is Verb.RECOUNT or len(grip.rows) == 1:
+                self._send(replica, service, grip, [each])
+                continue
+            grip.ended.append(each)
+            if len(grip.ended) == len(grip.rows):
+                together, grip.ended = grip.ended, []
+                self._send(replica, service, grip, together)
 
     def repeat(self, replica: Replica, service: Service) -> None:
         """Do nothing: what a broken connection left in doubt is lost."""
 
-    def _send(self, replica: Replica, service: Service, ended: Ended) -> None:
-        held, grip, store = ended.held, _grip(ended.held), service.store
-        if held.hold is Hold.LOST:  # since it ended, and counted then
-            service.releasing -= ended.verb is Verb.RELEASE
-            return
-        service.book.settle(held)
-        settlement = settle.settlement(ended)
-        grip.run(
-            lambda connection: store.settle(connection, [settlement]),
-            lambda result: self._settled(replica, service, ended, grip, result),
-        )
+    def _send(self, replica: Replica, service: Service, grip: Grip, ended: list[Ended]) -> None:
+        store = service.store
+        for each in ended:
+            if each.held.hold is Hold.LOST:  # since it ended, and counted then
+                service.releasing -= each.verb is Verb.RELEASE
+        ours = [each for each in ended if each.held.hold is not Hold.LOST]
+        for each in ours:
+            service.book.settle(each.held)
+        settlements = [settle.settlement(each) for each in ours]
+        if ours:
+            grip.run(
+                lambda connection: store.settle(connection, settlements),
+                lambda result: self._settled(replica, service, ours, grip, result),
+            )
+
+    def _send_again(self, replica: Replica, service: Service, ended: list[Ended]) -> None:
+        service.ended += ended
+        self.settle(replica, service)
 
     def _settled(
-        self, replica: Replica, service: Service, ended: Ended, grip: Grip, result: set[Any] | ShardrunError
+        self, replica: Replica, service: Service, ended: list[Ended], grip: Grip, result: set[Any] | ShardrunError
     ) -> None:
-        held = ended.held
-        adopted = held.pin is not grip
         match result:
             case ConnectionLost() | DatabaseUnreachable():
                 self._drop(grip)
-                self._broke(service, ended, adopted)
+                for each in ended:
+                    self._broke(service, each, each.held.pin is not grip)
                 replica.connection_lost(result)
             case Conflict():
                 about = f"settle {service.label}"
                 replica.complain(about, "%s: settlements are refused for now: %s", service.name, result)
-                replica.later(AGAIN, lambda: self._send(replica, service, ended))
+                replica.later(AGAIN, lambda: self._send_again(replica, service, ended))
+            case StatementFailed() if len(ended) > 1:  # one by one, so that it fails no other row
+                grip.is_apart = True
+                for each in ended:
+                    self._send(replica, service, grip, [each])
             case StatementFailed():
-                settle.refused(replica, service, ended, result)
-                if held.id not in service.book:
-                    self._let_go(service, grip)
+                settle.refused(replica, service, ended[0], result)
+                if ended[0].held.id not in service.book:
+                    self._let_go(service, grip, ended[0].held)
             case ShardrunError():
                 raise result
-            case effective if held.id in effective:
+            case effective:
                 settle.freed(replica, service)
-                settle.took_effect(replica, service, ended, adopted)
-                if ended.verb is not Verb.RECOUNT:
-                    self._drop(grip)
-            case _:
-                settle.not_ours(service, ended, adopted)
-                self._let_go(service, grip)
+                for each in ended:
+                    self._answered(replica, service, each, grip, each.held.id in effective)
+
+    def _answered(self, replica: Replica, service: Service, ended: Ended, grip: Grip, was_written: bool) -> None:
+        held = ended.held
+        adopted = held.pin is not grip
+        if not was_written:
+            settle.not_ours(service, ended, adopted)
+            self._let_go(service, grip, held)
+            return
+        settle.took_effect(replica, service, ended, adopted)
+        if ended.verb is not Verb.RECOUNT and grip.has_let_go(held):
+            self._drop(grip)
 
     def _broke(self, service: Service, ended: Ended, adopted: bool) -> None:
         """Note that the connection broke under a settlement; whoever claimed the row again meanwhile settles it anew."""
@@ -198,7 +235,13 @@ class Pinned:
 
     def _lost(self, replica: Replica, service: Service, grip: Grip, error: ShardrunError) -> None:
         """Note that a session has ended: its rows are free, and what runs of them is told so."""
+        self._lose(service, grip)
+        replica.connection_lost(error)
+
+    def _lose(self, service: Service, grip: Grip) -> None:
         self._drop(grip)
+        ended, grip.ended = grip.ended, []
+        service.releasing -= sum(each.verb is Verb.RELEASE for each in ended)
         for held in grip.rows:
             if held.pin is not grip or held.stage is Stage.SETTLING:
                 continue
@@ -209,12 +252,12 @@ class Pinned:
             else:
                 service.counts.lost += 1
                 service.leave_line(held)
-        replica.connection_lost(error)
 
-    def _let_go(self, service: Service, grip: Grip) -> None:
+    def _let_go(self, service: Service, grip: Grip, held: Held) -> None:
         """Free a connection that may still hold what nothing will be written to any more."""
         store = cast(LockStore, service.store)
-        grip.run(store.let_go, lambda _: self._drop(grip))
+        if grip.has_let_go(held):
+            grip.run(store.let_go, lambda _: self._drop(grip))
 
     def _drop(self, grip: Grip) -> None:
         self.grips.discard(grip)

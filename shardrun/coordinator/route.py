@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -10,6 +11,7 @@ from shardrun.coordinator import clock, one_writer, settle
 from shardrun.coordinator.child import Child, State
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Ended, Lane, Service, place
+from shardrun.db.store import Claimed
 from shardrun.policy import endings
 from shardrun.policy.leases import Held, Hold, Stage
 from shardrun.policy.routing import lane_of
@@ -25,11 +27,27 @@ def lane_for(service: Service, held: Held) -> Lane | None:
     return None if lane_key is None else service.lanes[lane_of(lane_key, len(service.lanes))]
 
 
-def has_free_lane(service: Service, lane: Lane | None) -> bool:
+def has_free_lane(service: Service, lane: Lane | None, held: Held) -> bool:
     """Tell whether a row would start at once in its lane, or in any where it has none."""
+    line = service.waiting if lane is None else lane.waiting
+    pinned = service.holding.pins  # a batch has rows of one connection
+    batches = len({each.pin for each in line} - {held.pin}) if pinned else len(line) // service.batch
     if lane is not None:
-        return not lane.handed and len(lane.waiting) < service.batch
-    return service.batch * sum(each.is_free for each in service.lanes) > len(service.waiting)
+        return not lane.handed and not batches
+    return sum(each.is_free for each in service.lanes) > batches
+
+
+def one_lanes_rows(service: Service) -> Callable[[list[Claimed]], list[Claimed]]:
+    """Choose, of rows that one connection has locked, those of one lane: the first that is free; called beside the loop."""
+    free = {number for number, lane in enumerate(service.lanes) if lane.is_free}
+    count = len(service.lanes)
+
+    def choose(rows: list[Claimed]) -> list[Claimed]:
+        lanes = [None if row.lane_key is None else lane_of(row.lane_key, count) for row in rows]
+        wanted = next((lane for lane in lanes if lane is None or lane in free), lanes[0] if lanes else None)
+        return [row for row, lane in zip(rows, lanes, strict=True) if lane == wanted]
+
+    return choose
 
 
 def put(service: Service, lane: Lane | None, held: Held) -> None:

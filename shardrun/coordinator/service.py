@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from shardrun.db.locks import LockStore
 from shardrun.db.store import Backlog, Claimed, LeaseStore, Store, Verb
 from shardrun.errors import ShardrunError
 from shardrun.policy.leases import Held, LeaseBook
 from shardrun.policy.pacing import Demand, Pacing, read_ahead
-from shardrun.queue import Subscription
+from shardrun.queue import Form, Subscription
 
 if TYPE_CHECKING:
     from shardrun.coordinator.child import Child
@@ -197,6 +198,16 @@ class Service:
         return cast(LeaseStore, self.store)
 
     @property
+    def locks(self) -> LockStore:
+        """Give the store of a subscription whose rows are held by connections."""
+        return cast(LockStore, self.store)
+
+    @property
+    def holds_one_lane(self) -> bool:
+        """Tell whether rows that one connection has claimed are settled together, and so belong to one lane."""
+        return self.batch > 1 and self.subscription.by_key and self.subscription.queue.form is Form.ROW_LOCK
+
+    @property
     def batch(self) -> int:
         """Say how many rows a delivery may have."""
         return self.subscription.batch or 1
@@ -222,7 +233,7 @@ class Service:
     def demand(self) -> Demand:
         """Count the room for more rows."""
         per_lane = self.per_lane_ahead
-        rooms = [max(0, per_lane - lane.load) for lane in self.lanes]
+        rooms = [max(0, self.room_in(lane, per_lane)) for lane in self.lanes]
         free = self.batch * sum(lane.is_free for lane in self.lanes) - len(self.waiting)
         return Demand(room=sum(rooms) - len(self.waiting), capacity=per_lane * len(self.lanes), free=max(0, free))
 
@@ -230,7 +241,13 @@ class Service:
         """List lanes that have no room, where rows are bound to lanes by key."""
         if not self.subscription.by_key:
             return []
-        return [lane for lane in self.lanes if lane.load >= self.per_lane]
+        per_lane = self.per_lane
+        return [lane for lane in self.lanes if self.room_in(lane, per_lane) <= 0]
+
+    def room_in(self, lane: Lane, per_lane: int) -> int:
+        """Count the rows that a lane has room for; what a running batch could have had besides is no room."""
+        running = max(lane.handed, self.batch) if lane.handed else 0
+        return per_lane - running - len(lane.waiting)
 
     @property
     def per_lane(self) -> int:

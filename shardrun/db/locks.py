@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from shardrun.db.store import Connection, Store
+from shardrun.db.store import Claimed, Connection, Store
+
+Choose = Callable[[list[Claimed]], list[Claimed]]
+"""Keeps some of the rows that a claim has found."""
 
 
 class LockStore(Store, Protocol):
@@ -15,6 +19,11 @@ class LockStore(Store, Protocol):
     raises `Conflict` or `StatementFailed` nothing was written, and settling again takes the row again first if it was let go
     (a row that another has taken meanwhile is lost). A RECOUNT keeps the row. Tokens are empty.
     """
+
+    def claim(
+        self, connection: Connection, limit: int, full_keys: Sequence[object], choose: Choose | None = None
+    ) -> list[Claimed]:
+        """Take up to `limit` rows, in claim order; of those, where `choose` is given, what it keeps."""
 
     def let_go(self, connection: Connection) -> None:
         """Let go of whatever the connection holds, nothing written."""

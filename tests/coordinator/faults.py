@@ -110,8 +110,9 @@ class FaultyStore:
     def prepare(self, connection: Connection) -> int:
         return self._store.prepare(connection)
 
-    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
-        return self._call("claim", (limit, list(full_keys)), lambda: self._store.claim(connection, limit, full_keys))
+    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any], *choose: Any) -> list[Claimed]:
+        about = (limit, list(full_keys))
+        return self._call("claim", about, lambda: self._store.claim(connection, limit, full_keys, *choose))
 
     def lease_end(self, connection: Connection) -> Token:
         return self._call("lease_end", None, lambda: self._store.lease_end(connection))

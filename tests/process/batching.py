@@ -12,7 +12,8 @@ from shardrun import Ack, Backoff, Delivery, Drop, Queue, Retry
 from tests.witness import Witness
 
 FOLDER = Path(os.environ["ACTS_FOLDER"])
-FORM = json.loads(os.environ.get("FORM", '{"locked_until": "locked_until"}'))
+FORM = FOLDER / "form"
+LEASE = {"locked_until": "locked_until"}
 witness = Witness(FOLDER / "witness")
 queue: Queue[Any] = Queue(
     "q",
@@ -24,7 +25,7 @@ queue: Queue[Any] = Queue(
     retry_after="retry_after",
     attempt="attempt",
     last_error="last_error",
-    **FORM,
+    **(json.loads(FORM.read_text()) if FORM.exists() else LEASE),
 )
 SETTINGS = {"batch": 10, "workers": 1, "retry": Backoff(first=0, jitter=0), "dead_letter": "q_dead"}
 

@@ -8,6 +8,7 @@ from typing import Any
 from psycopg.pq import TransactionStatus
 
 from shardrun.db.avoided import Avoided
+from shardrun.db.locks import Choose
 from shardrun.db.postgres import apart, driver, locks_sql, sql
 from shardrun.db.postgres.driver import COMMIT, Connection, Step
 from shardrun.db.postgres.fetch import Fetch
@@ -170,19 +171,34 @@ class RowLockStore(HoldingStore):
         super().__init__(layout, where, encodes_all, fetch, name)
         self._begin: Step = (locks_sql.begin(layout), {})
         self._claim = locks_sql.claim(layout)
+        self._claim_these = locks_sql.claim(layout, these=True)
         self._take_again = locks_sql.take_again(layout)
 
     def statements(self) -> list[Statement]:
         """List every statement that this store runs inside a transaction."""
-        return [self._claim, self._take_again, *super().statements()]
+        return [self._claim, self._claim_these, self._take_again, *super().statements()]
 
-    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
-        """Lock up to `limit` rows, in claim order; the transaction stays open where there are any."""
-        step = (self._claim, self._values(limit, full_keys))
+    def claim(
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], choose: Choose | None = None
+    ) -> list[Claimed]:
+        """Lock up to `limit` rows, in claim order; the transaction stays open where there are any.
+
+        Of those that are not chosen none stays locked: all are let go, and the others locked anew.
+        """
+        values = self._values(limit, full_keys)
+
+        def locked(claim: Statement) -> list[Claimed]:
+            found = driver.run_together(connection, [self._begin, (claim, values)])[-1]
+            return apart.read(found, self._names)
 
         def claim() -> list[Claimed]:
-            found = driver.run_together(connection, [self._begin, step])[-1]
-            return self._bodies(connection, apart.read(found, self._names))
+            rows = locked(self._claim)
+            kept = rows if choose is None else choose(rows)
+            if len(kept) < len(rows):
+                self.let_go(connection)
+                values["ids"] = self._ids([row.id for row in kept])
+                rows = locked(self._claim_these)
+            return self._bodies(connection, rows)
 
         return self._or_let_go(connection, claim)
 
@@ -218,7 +234,13 @@ class AdvisoryStore(HoldingStore):
         """List every statement that this store runs inside a transaction."""
         return [self._lock_key, self._take, locks_sql.UNLOCK, *super().statements()]
 
-    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:  # noqa: ARG002
+    def claim(
+        self,
+        connection: Connection,
+        limit: int,  # noqa: ARG002
+        full_keys: Sequence[Any],
+        choose: Choose | None = None,  # noqa: ARG002
+    ) -> list[Claimed]:
         """Lock the first free key of a due row, then read the row again and count its attempt (R11): one row at most."""
         values = self._values(FIRST_PAGE, full_keys)
         return self._or_let_go(connection, lambda: self._claim(connection, values))

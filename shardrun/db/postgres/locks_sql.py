@@ -42,15 +42,18 @@ def begin(layout: Layout) -> Statement:
     return Statement(f"begin{level}")
 
 
-def claim(layout: Layout) -> Statement:
-    """Lock due rows in claim order, and read them; the transaction that this runs in holds them."""
+def claim(layout: Layout, these: bool = False) -> Statement:
+    """Lock due rows in claim order, `these` or any, and read them; the transaction that this runs in holds them."""
+    key, free = layout.roles["id"], _free_rows(layout)
+    if these:
+        free.append(f"c.{quote(key.name)} = any(%(ids)s::{type_of(key)}[])")
     text = f"""\
 with clock as materialized (
   select clock_timestamp() as now
 ), claimed as (
   select {listing(_taken(layout, "c", counted=False), 9)}
     from {table_name(layout.table)} as c
-   where {conjunction(_free_rows(layout), 3)}
+   where {conjunction(free, 3)}
    order by {claim_order(layout)}
    limit %(limit)s
      for no key update skip locked
@@ -58,7 +61,8 @@ with clock as materialized (
 select {listing(handed_out(layout), 7)}
   from claimed
  order by {claimed_order(layout)}"""
-    return Statement(text, ("limit", *_left_out(layout), "avoided", *group_parameter(layout)))
+    ids = ("ids",) if these else ()
+    return Statement(text, ("limit", *_left_out(layout), "avoided", *ids, *group_parameter(layout)))
 
 
 def lock_key(layout: Layout) -> Statement:
