@@ -16,6 +16,7 @@ from shardrun.db.store import Verb
 from shardrun.errors import Conflict
 from shardrun.policy.leases import Hold
 from shardrun.policy.pacing import Pacing
+from shardrun.policy.routing import lane_of
 from shardrun.ring import words
 from tests.coordinator.conftest import MakeDesk
 from tests.coordinator.desk import Desk
@@ -97,6 +98,21 @@ def test_no_row_is_read_ahead_of_a_lane(make_pinned: MakePinned) -> None:
     desk.service.average = 0.0001
     desk.until(lambda: len(given(desk)) == 2)
     assert (desk.service.ahead, len(desk.service.book)) == (0, 2)
+
+
+def test_a_row_whose_lane_is_busy_goes_back_and_its_key_is_left_out(make_pinned: MakePinned) -> None:
+    """D1, R8, C4: other keys are claimed past it, one claim at a time, and no connection is kept for a row that waits."""
+    desk = make_pinned(0, lock="{id}", lanes=(1, 1), workers_by_key=2)
+    keys = [f"key-{number}" for number in range(20)]
+    first, second = [key for key in keys if lane_of(key, 2) == 0][:2]
+    for key in (first, second, next(key for key in keys if lane_of(key, 2) == 1)):
+        desk.place.fill(1, partition_key=key)
+    desk.until(lambda: sorted(given(desk)) == [1, 3])
+    desk.until(lambda: not desk.service.releasing)
+    assert ({held.id for held in desk.service.book}, len(pinned(desk))) == ({1, 3}, 2)
+    assert (desk.rows("attempt"), desk.service.passed_over.keys()) == ([1, 0, 1], {second})
+    desk.hands[0].report(1)
+    desk.until(lambda: sorted(given(desk)) == [1, 2, 3])
 
 
 def test_subscriptions_on_one_pool_leave_each_other_room(make_pinned: MakePinned) -> None:

@@ -303,3 +303,16 @@ def test_long_walks_through_the_lease_book_lose_nothing(seed: int) -> None:
             random.choice(ACTIONS)(world, random.choice(world.replicas), random.choice(FATES))
             world.check()
         world.at_last_everything_is_acked()
+
+
+def test_what_connections_hold_is_never_extended_and_may_be_lost_at_any_time() -> None:
+    """B1, B4: there is no lease; a row that runs stays in the book, so that it is not delivered a second time (R2)."""
+    book = LeaseBook(float("inf"))
+    (waiting, running), _ = book.take([Row(1, ""), Row(2, "")], claimed_at=5.0)
+    book.hand_out(running)
+    assert book.extendable(1e9, all_of_them=True) == []
+    book.lose(waiting)
+    book.lose(running)
+    assert list(book) == [running]
+    assert book.take([Row(2, "")], claimed_at=6.0) == ([], [running])
+    assert (running.hold, book.end(running)) == (Hold.SURE, True)
