@@ -327,3 +327,22 @@ def test_a_queue_without_due_times_is_warned_of_unless_leases_take_delays(handle
         "queue q (handlers.py:4) has no column for due times: a failed row is tried again at once, and Snooze counts as a "
         'failure. Add retry_after="<column>" to Queue(...).'
     ]
+
+
+def test_a_typed_queue_is_named_by_the_line_that_declares_it(handlers: Handlers) -> None:
+    """A5: Queue[T](...) is called by way of the typing module, whose file is nobody's declaration."""
+    texts = found(
+        handlers,
+        """
+        q = Queue[int]("t", id="id", fifo=True)
+        s = Queue[int].standard("s")
+
+        @q.handler()
+        def one(row): ...
+
+        @s.handler(lease=0)
+        def two(row): ...
+        """,
+    )
+    assert str(texts[0]).startswith("queue q (handlers.py:4)")
+    assert load(["handlers.py"]).queues[1].source.line == 5
