@@ -43,13 +43,9 @@ class PostgresEar:
 
     def __init__(self, connection: Connection, channels: Sequence[str]) -> None:
         self.awaits_answer = False
+        self.descriptor = connection.fileno()  # libpq closes and forgets the socket when it finds it broken
         self._connection = connection
         self._send("; ".join(["set client_encoding = 'UTF8'", *(f"listen {_quoted(name)}" for name in channels)]))
-
-    @property
-    def descriptor(self) -> int:
-        """Name the connection's socket."""
-        return self._connection.fileno()
 
     def ask(self) -> None:
         """Send an empty query, which the server answers at no cost; raises `ConnectionLost`."""
