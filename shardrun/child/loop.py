@@ -124,9 +124,10 @@ def _load(spec: Spec, pool: Pool, draining: Draining, reports: Reports) -> tuple
     for index, layout in enumerate(spec.get("layouts", [])):
         if layout is not None:
             from shardrun.child.transactional import TransactionalCall  # memory that other children save
+            from shardrun.child.transactional_batch import TransactionalBatchCall
 
-            pair = (subscriptions[index], plans[index])
-            calls[index] = TransactionalCall(*pair, pool, draining, layout, reports.wake)
+            kind = TransactionalCall if subscriptions[index].batch is None else TransactionalBatchCall
+            calls[index] = kind(subscriptions[index], plans[index], pool, draining, layout, reports.wake)
     return calls, [plan.is_async for plan in plans]
 
 

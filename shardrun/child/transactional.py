@@ -33,6 +33,9 @@ LOCK_SECONDS = 1.0
 """How long a take waits for whoever has locked the row. Larger: a lane stands still for longer. Smaller: short transactions
 of the user's own send the row back."""
 
+NOT_OURS = "it is not this replica's any more"
+CHANGED = "the row was changed or deleted inside its own transaction"
+
 LOOK_AGAIN = 0.1
 """Seconds between looks at what became of a commit, while the database is away. Smaller: more tries to connect."""
 
@@ -83,7 +86,7 @@ class TransactionalCall(Call):
         patience = min(LOCK_SECONDS, row[4] - boot_time())
         try:
             if not self._taking.take(connection, row[2], row[9], patience):
-                return self._unrun(row, began, MISSED, "it is not this replica's any more")
+                return self._unrun(row, began, MISSED, NOT_OURS)
         except ShardrunError as error:
             return self._unrun(row, began, MISSED, str(error))
         with inserted.recording(connection) as written:
@@ -130,7 +133,7 @@ class TransactionalCall(Call):
         connection = place.connection
         try:
             if not self._taking.settle(connection, settlement, keep):
-                raise StatementFailed("the row was changed or deleted inside its own transaction")
+                raise StatementFailed(CHANGED)
         except ShardrunError as error:
             return self._not_settled(row, began, place, ending, keep, error)
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -56,11 +56,17 @@ class Taking(Protocol):
         Waits for whoever has locked the row, up to `patience` seconds, then raises `Conflict`.
         """
 
+    def take_also(self, connection: Connection, rows: Sequence[tuple[Any, Token]]) -> set[Any]:
+        """Lock more rows in the transaction that `take` began, those of them that can be had at once; returns their ids."""
+
     def settle(self, connection: Connection, settlement: Settlement, keep: bool) -> bool:
         """Keep what was written since the take, or undo it, and write the settlement beside it; False if it changed nothing.
 
         Raises `TransactionEnded` where the transaction is not the one that was begun.
         """
+
+    def settle_also(self, connection: Connection, settlement: Settlement) -> bool:
+        """Write the settlement of another row of the transaction, after the first; False if it changed nothing."""
 
     def commit(self, connection: Connection) -> None:
         """Commit; `ConnectionLost` leaves that in doubt, and `fate` tells."""

@@ -21,6 +21,7 @@ from shardrun.child.call import boot_time
 from shardrun.child.lanes import Lane
 from shardrun.child.pools import Pool
 from shardrun.child.transactional import TransactionalCall
+from shardrun.child.transactional_batch import TransactionalBatchCall
 from shardrun.contrib.sqlalchemy import session
 from shardrun.db.inserted import Written
 from shardrun.db.taking import Fate, described, layout_of
@@ -74,9 +75,8 @@ class Child:
         layout = layout_of(description, place.database.column_kind)
         assert layout == store.layout
         call_plan = plan(subscription, store.payload_kind)
-        self.call = TransactionalCall(
-            subscription, call_plan, self.pool, lambda no, lane: False, description, self.told.append
-        )
+        kind = TransactionalCall if subscription.batch is None else TransactionalBatchCall
+        self.call = kind(subscription, call_plan, self.pool, lambda no, lane: False, description, self.told.append)
         self.taking = place.database.taking(layout)
 
     def run(self, id: int = 1, *, token: str | None = None, seconds: float = 20, **more: Any) -> Report:

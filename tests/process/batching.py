@@ -13,7 +13,8 @@ from tests.witness import Witness
 
 FOLDER = Path(os.environ["ACTS_FOLDER"])
 FORM = FOLDER / "form"
-LEASE = {"locked_until": "locked_until"}
+form = json.loads(FORM.read_text()) if FORM.exists() else {"locked_until": "locked_until"}
+transactional = form.pop("transactional", False)
 witness = Witness(FOLDER / "witness")
 queue: Queue[Any] = Queue(
     "q",
@@ -25,9 +26,15 @@ queue: Queue[Any] = Queue(
     retry_after="retry_after",
     attempt="attempt",
     last_error="last_error",
-    **(json.loads(FORM.read_text()) if FORM.exists() else LEASE),
+    **form,
 )
-SETTINGS = {"batch": 10, "workers": 1, "retry": Backoff(first=0, jitter=0), "dead_letter": "q_dead"}
+SETTINGS = {
+    "batch": 10,
+    "workers": 1,
+    "retry": Backoff(first=0, jitter=0),
+    "dead_letter": "q_dead",
+    "transactional": transactional,
+}
 
 
 def bind(**settings: Any) -> Any:

@@ -23,10 +23,12 @@ MALFORMED = {
 }
 
 
-FORMS: dict[str, tuple[str, dict[str, str]]] = {
+FORMS: dict[str, tuple[str, dict[str, str | bool]]] = {
     "lease": ("sqlite", {"locked_until": "locked_until"}),
     "lease on a server": ("postgres", {"locked_until": "locked_until"}),
+    "transactional": ("postgres", {"locked_until": "locked_until", "transactional": True}),
     "row lock": ("postgres", {}),
+    "advisory lock": ("sqlite", {"advisory_lock": "row-{id}"}),
 }
 
 
@@ -101,7 +103,7 @@ def test_a_batch_that_runs_past_its_timeout_spends_an_attempt_for_each_of_its_ro
 def test_batches_by_key_keep_each_keys_order(site: Site) -> None:
     """D1, B6: a key's rows stay in its lane, in claim order, within batches and from one to the next."""
     site.add_keyed([(f"key {row % 11}", {}) for row in range(1, 201)])
-    work_off(site, "-p", "2", batch=8, workers=None, workers_by_key=3)
+    work_off(site, "-p", "2", "--child-pool-size", "2", batch=8, workers=None, workers_by_key=3)
     for key in range(11):
         name = f"key {key}"
         assert site.witness.order(name) == [row for row in range(1, 201) if row % 11 == key]

@@ -6,7 +6,7 @@ the session's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -64,6 +64,7 @@ class MysqlTaking:
     def __init__(self, layout: Layout) -> None:
         self._store = MysqlStore(layout, layout.table.name)
         self._take = take(layout)
+        self._take_free = take(layout, "skip locked")
         self._fate = fate(layout)
         self._dead_group = layout.dead_group
         self._isolation = layout.isolation
@@ -86,21 +87,41 @@ class MysqlTaking:
         self.abandon(connection)
         return False
 
+    def take_also(self, connection: Connection, rows: Sequence[tuple[Any, Token]]) -> set[Any]:
+        """Lock more rows, those that nobody has locked, and set the savepoint behind them."""
+        with driver.naming_errors(connection):
+            with self._in_utc(connection):
+                taken = {
+                    id
+                    for id, token in rows
+                    if _run(connection, self._take_free.text, {"ids": [id], "token": token}).fetchall()
+                }
+            _run(connection, f"savepoint {SAVEPOINT}")
+        return taken
+
     def settle(self, connection: Connection, settlement: Settlement, keep: bool) -> bool:
         """Keep what was written since the take, or undo it, and write the settlement beside it."""
         if not driver.is_open(connection):
             raise ConnectionLost("the connection was closed inside the delivery's transaction")
         try:
             _run(connection, f"{'release' if keep else 'rollback to'} savepoint {SAVEPOINT}")
-            with self._in_utc(connection):
-                counts = [
-                    _run(connection, statement.text, dict(values)).rowcount
-                    for statement, values in self._store.steps(settlement)
-                ]
+            return self._write(connection, settlement)
         except connection.Error as error:
             if driver.code_of(error) == NO_SUCH_SAVEPOINT:
                 raise ended("a COMMIT or ROLLBACK of its own, or a statement that commits") from error
             raise driver.name_error(error, connection) from error
+
+    def settle_also(self, connection: Connection, settlement: Settlement) -> bool:
+        """Write the settlement of another row."""
+        with driver.naming_errors(connection):
+            return self._write(connection, settlement)
+
+    def _write(self, connection: Connection, settlement: Settlement) -> bool:
+        with self._in_utc(connection):
+            counts = [
+                _run(connection, statement.text, dict(values)).rowcount
+                for statement, values in self._store.steps(settlement)
+            ]
         return bool(counts[0] > 0)
 
     def commit(self, connection: Connection) -> None:
@@ -149,13 +170,13 @@ def _run(connection: Connection, text: str, values: Any = None) -> Any:
     return cursor
 
 
-def take(layout: Layout) -> Statement:
+def take(layout: Layout, where_locked: str = "nowait") -> Statement:
     """Lock one row while it carries its token, against all who would claim, extend or settle it."""
     text = f"""\
 select 1
   from {by_id(layout, "t")}
  where {conjunction(held_rows(layout, "t"), 1)}
-   for update nowait"""
+   for update {where_locked}"""
     return Statement(text, ("ids", "token"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -62,6 +62,7 @@ class PostgresTaking:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._take = take(layout)
+        self._take_free = take(layout, "skip locked")
         self._fate = fate(layout)
         self._begin = "begin" if layout.isolation is None else f"begin isolation level {layout.isolation}"
         self._stores = {utf8: PostgresStore(layout, layout.table.name, utf8) for utf8 in (True, False)}
@@ -79,14 +80,31 @@ class PostgresTaking:
         self.abandon(connection)
         return False
 
+    def take_also(self, connection: Lent, rows: Sequence[tuple[Any, Token]]) -> set[Any]:
+        """Lock more rows, those that nobody has locked, and set the savepoint behind them."""
+        taken = set()
+        with driver.naming_errors(connection):
+            for id, token in rows:
+                if _send(connection, _spelt(connection, self._take_free, {"id": id, "token": token})).ntuples:
+                    taken.add(id)
+            _send(connection, f"savepoint {SAVEPOINT}")
+        return taken
+
     def settle(self, connection: Lent, settlement: Settlement, keep: bool) -> bool:
         """Keep what was written since the take, or undo it, and write the settlement beside it."""
         self._look_at(connection, keep)
-        info = connection.info
-        utf8 = info.parameter_status("server_encoding") == "UTF8" and info.encoding == "utf-8"
         first = f"{'release' if keep else 'rollback to'} savepoint {SAVEPOINT}"
         if settlement.verb is not Verb.ACK:
             first = f"{first}; {IN_UTC}"
+        return self._write(connection, settlement, first)
+
+    def settle_also(self, connection: Lent, settlement: Settlement) -> bool:
+        """Write the settlement of another row."""
+        return self._write(connection, settlement, IN_UTC)
+
+    def _write(self, connection: Lent, settlement: Settlement, first: str) -> bool:
+        info = connection.info
+        utf8 = info.parameter_status("server_encoding") == "UTF8" and info.encoding == "utf-8"
         try:
             result = _send(connection, first, _spelt(connection, *self._stores[utf8].step(settlement)))
         except psycopg.Error as error:
@@ -150,13 +168,13 @@ def _spelt(connection: Lent, statement: Statement, values: Mapping[str, Any]) ->
     return str(psycopg.ClientCursor(connection, row_factory=tuple_row).mogrify(statement.text, values))
 
 
-def take(layout: Layout) -> Statement:
+def take(layout: Layout, where_locked: str = "nowait") -> Statement:
     """Lock one row while it carries its token, against all who would claim, extend or settle it."""
     text = f"""\
 select 1
   from {parts.table_name(layout.table)} as t
  where {parts.held_row(layout)}
-   for no key update nowait"""
+   for no key update {where_locked}"""
     return Statement(text, ("id", "token"))
 
 

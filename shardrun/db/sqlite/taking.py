@@ -6,6 +6,7 @@ A transaction holds the file's only write lock from the take on, so that nothing
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -80,6 +81,15 @@ class SqliteTaking:
         self.abandon(connection)
         return False
 
+    def take_also(self, connection: Lent, rows: Sequence[tuple[Any, Token]]) -> set[Any]:
+        """Look which of more rows carry their tokens; nobody else can write meanwhile."""
+        with driver.naming_errors(connection):
+            return {
+                id
+                for id, token in rows
+                if connection.execute(self._take.text, {"id": id, "token": token}).fetchone() is not None
+            }
+
     def settle(self, connection: Lent, settlement: Settlement, keep: bool) -> bool:
         """Keep what was written since the take, or undo it, and write the settlement beside it."""
         with driver.naming_errors(connection):
@@ -90,6 +100,11 @@ class SqliteTaking:
                 if "no such savepoint" in str(error):
                     raise ended("a COMMIT or ROLLBACK of its own") from error
                 raise
+            return self._store.write(connection, settlement)
+
+    def settle_also(self, connection: Lent, settlement: Settlement) -> bool:
+        """Write the settlement of another row."""
+        with driver.naming_errors(connection):
             return self._store.write(connection, settlement)
 
     def commit(self, connection: Lent) -> None:
