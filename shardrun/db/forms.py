@@ -60,10 +60,10 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.LEASE, Mode.PLAIN): (YES, YES, YES),
     (Form.LEASE, Mode.TRANSACTIONAL): (YES, YES, YES),
     (Form.LEASE, Mode.BATCH): (YES, YES, YES),
-    (Form.LEASE, Mode.BOTH): (LATER, LATER, LATER),
+    (Form.LEASE, Mode.BOTH): (YES, YES, YES),
     (Form.ADVISORY, Mode.PLAIN): (YES, LATER, ONE_REPLICA),
     (Form.ADVISORY, Mode.TRANSACTIONAL): (LATER, LATER, LATER),
-    (Form.ADVISORY, Mode.BATCH): (LATER, LATER, LATER),
+    (Form.ADVISORY, Mode.BATCH): (LATER, LATER, ONE_REPLICA),
     (Form.ADVISORY, Mode.BOTH): (LATER, LATER, LATER),
 }
 
