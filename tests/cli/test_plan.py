@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shardrun.db.insert import channel
 from tests.cli.terminal import Terminal
 from tests.servers import PASSWORD
 
@@ -72,6 +73,29 @@ def test_plan_does_without_a_server_that_answers(terminal: Terminal) -> None:
     head = ONE.format(limit="no limit") + "2 replicas            10\n"
     assert said.out.startswith(f"{head}the server's own limit is not known: PostgreSQL at 127.0.0.1:1 (database x, ")
     assert "tiger" not in said.out
+
+
+def test_the_listener_is_counted_and_check_names_a_channel_that_is_cut(terminal: Terminal, postgres: Any) -> None:
+    """F3, F2, G2: one connection more; a name of more than 63 bytes is not the channel's."""
+    terminal.environment["DATABASE_URL"] = postgres.new_database()
+    table = "mails_" * 10
+    terminal.write(
+        "long.py",
+        f'''from shardrun import Queue
+mails = Queue.standard("{table}")
+@mails.handler()
+def mail(body: dict) -> None: ...
+''',
+    )
+    said = terminal.run("plan", "long.py", "-p", "2", "--listen-notify")
+    assert "listener               1\n" in said.out
+    assert "one replica            6 " in said.out
+    assert terminal.run("ddl", "long.py", "--apply").code == 0
+    said = terminal.run("check", "long.py", "--listen-notify")
+    assert said.code == 0, said.err
+    text = " ".join(said.out.split())
+    assert f"{table}: NOTIFY on channel {channel(table)}, as the whole name is too long" in text
+    assert "NOTIFY" not in terminal.run("check", "long.py").out
 
 
 def test_plan_refuses_what_start_would(terminal: Terminal) -> None:

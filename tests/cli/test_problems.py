@@ -140,9 +140,15 @@ def test_settings_that_are_wrong_are_listed_at_once(ready: Terminal) -> None:
     assert "SHARDRUN_LOG_LEVEL: expected debug, info, warning or error, got loud." in said.err
 
 
-def test_what_belongs_to_a_later_version_is_refused_by_name(ready: Terminal) -> None:
-    """Contract: one sentence, never half done."""
-    assert "--listen-notify" in only(ready.run("start", "handlers.py", "--listen-notify"), 2)
+def test_listening_is_refused_where_nothing_can_be_heard(ready: Terminal) -> None:
+    """G2: a file tells nobody of a commit; one sentence, with the way out."""
+    for command in ("start", "check", "plan"):
+        said = only(ready.run(command, "handlers.py", "--listen-notify"), 2)
+        assert said.startswith("--listen-notify: SQLite ")
+        assert said.endswith(
+            " has no NOTIFY, PostgreSQL alone has. Leave it out: rows are found within --poll-interval (1 s), and at once "
+            "what handlers insert in delivery.connection()."
+        )
 
 
 def test_a_handler_module_is_named_by_the_file_in_every_command(ready: Terminal) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from shardrun.coordinator import listener
+from shardrun.coordinator import clock, listener
 from shardrun.coordinator.listener import listening
 from shardrun.db.connect import database
 from shardrun.db.listening import Ear, Listening, Told
@@ -183,6 +183,16 @@ def test_a_session_that_lives_is_asked_and_wakes_nobody(
         assert scene.claims == before
         assert turns <= 12
         assert scene.to.tries == 1
+
+
+def test_the_poll_interval_stays_between_claims_that_nothing_wakes(make_scene: Callable[..., Scene]) -> None:
+    """G2, C3: who listens polls all the same, and no more often."""
+    scene = make_scene(poll=0.1)
+    with listening(scene.desk.replica, scene.to):
+        scene.until_it_listens()
+        before, began = scene.claims, clock.now()
+        scene.desk.until(lambda: scene.claims == before + 5)
+        assert clock.now() - began >= 4 * 0.1 * 0.9
 
 
 def test_after_its_session_was_ended_it_listens_again_and_wakes_once(
