@@ -44,14 +44,14 @@ def begin(layout: Layout) -> Statement:
 
 def claim(layout: Layout, these: bool = False) -> Statement:
     """Lock due rows in claim order, `these` or any, and read them; the transaction that this runs in holds them."""
-    key, free = layout.roles["id"], _free_rows(layout)
+    key, free = layout.roles["id"], free_rows(layout)
     if these:
         free.append(f"c.{quote(key.name)} = any(%(ids)s::{type_of(key)}[])")
     text = f"""\
 with clock as materialized (
   select clock_timestamp() as now
 ), claimed as (
-  select {listing(_taken(layout, "c", counted=False), 9)}
+  select {listing(held_fields(layout, "c", counted=False), 9)}
     from {table_name(layout.table)} as c
    where {conjunction(free, 3)}
    order by {claim_order(layout)}
@@ -62,7 +62,7 @@ select {listing(handed_out(layout), 7)}
   from claimed
  order by {claimed_order(layout)}"""
     ids = ("ids",) if these else ()
-    return Statement(text, ("limit", *_left_out(layout), "avoided", *ids, *group_parameter(layout)))
+    return Statement(text, ("limit", *left_out(layout), "avoided", *ids, *group_parameter(layout)))
 
 
 def lock_key(layout: Layout) -> Statement:
@@ -77,7 +77,7 @@ with clock as materialized (
 ), seen as materialized (
   select c.{quote(layout.roles["id"].name)} as id, {key_text(layout, "c")} as key
     from {table_name(layout.table)} as c
-   where {conjunction([*_free_rows(layout), f"{key_text(layout, 'c')} <> all (%(busy)s::text[])"], 3)}
+   where {conjunction([*free_rows(layout), f"{key_text(layout, 'c')} <> all (%(busy)s::text[])"], 3)}
    order by {claim_order(layout)}
    limit %(limit)s
 ), numbered as materialized (
@@ -95,20 +95,20 @@ select {identity("locked.id", layout)}, locked.key,
        (select count(*) from seen)
   from (select) as always
   left join locked on true"""
-    return Statement(text, ("limit", *_left_out(layout), "avoided", "busy", *group_parameter(layout)))
+    return Statement(text, ("limit", *left_out(layout), "avoided", "busy", *group_parameter(layout)))
 
 
 def take(layout: Layout) -> Statement:
     """Read a row whose key was just locked, in a new statement: whether it is still due, and has that key; count an attempt."""
     key, attempt = quote(layout.roles["id"].name), layout.column("attempt")
     conditions = [
-        _one(layout, "c"),
+        one_row(layout, "c"),
         *unfinished_rows(layout, "c"),
         *due_rows(layout),
         f"{key_text(layout, 'c')} = %(key)s",
     ]
     if attempt is None:
-        head = f"select {listing(_taken(layout, 'c', counted=True), 9)}\n    from {table_name(layout.table)} as c"
+        head = f"select {listing(held_fields(layout, 'c', counted=True), 9)}\n    from {table_name(layout.table)} as c"
         body = f"{head}\n   where {conjunction(conditions, 3)}"
     else:
         body = f"""\
@@ -119,7 +119,7 @@ update {table_name(layout.table)} as t
              from {table_name(layout.table)} as c
             where {conjunction(conditions, 12)}
               for no key update skip locked))
-  returning {listing(_taken(layout, "t", counted=True), 12)}"""
+  returning {listing(held_fields(layout, "t", counted=True), 12)}"""
     text = f"""\
 with clock as materialized (
   select clock_timestamp() as now
@@ -133,7 +133,7 @@ select {listing(handed_out(layout), 7)}
 
 def take_again(layout: Layout) -> Statement:
     """Lock one row again, after a settlement that failed had ended the transaction which held it."""
-    conditions = [_one(layout, "c"), *unfinished_rows(layout, "c"), *due_rows(layout)]
+    conditions = [one_row(layout, "c"), *unfinished_rows(layout, "c"), *due_rows(layout)]
     text = f"""\
 with clock as materialized (
   select clock_timestamp() as now
@@ -148,7 +148,7 @@ def ack(layout: Layout) -> Statement:
     """Finish a row: delete it, or write when it was finished."""
     processed = layout.column("processed_at")
     if processed is None:
-        return Statement(f"delete from {table_name(layout.table)} as t\n where {_one(layout, 't')}", ("id",))
+        return Statement(f"delete from {table_name(layout.table)} as t\n where {one_row(layout, 't')}", ("id",))
     return _update(layout, [f"{quote(processed.name)} = {clock_of(processed)}", *_counted(layout)])
 
 
@@ -210,7 +210,8 @@ def literal(text: str) -> str:
     return f"{mark}'" + text.replace("\\", "\\\\").replace("'", "''").replace("%", "%%") + "'"
 
 
-def _free_rows(layout: Layout) -> list[str]:
+def free_rows(layout: Layout) -> list[str]:
+    """Write which rows can be claimed: unfinished, due, not of a full lane, and not avoided."""
     key, by = layout.roles["id"], layout.column("partition_key")
     conditions = [*unfinished_rows(layout, "c"), *due_rows(layout)]
     if layout.by_key and by is not None:
@@ -219,16 +220,17 @@ def _free_rows(layout: Layout) -> list[str]:
     return [*conditions, f"c.{quote(key.name)} <> all (%(avoided)s::{type_of(key)}[])"]
 
 
-def _left_out(layout: Layout) -> tuple[str, ...]:
+def left_out(layout: Layout) -> tuple[str, ...]:
+    """Name the parameter that `free_rows` takes for keys of full lanes, where there is one."""
     return ("full_keys",) if layout.by_key and "partition_key" in layout.roles else ()
 
 
-def _taken(layout: Layout, alias: str, counted: bool) -> list[str]:
+def held_fields(layout: Layout, alias: str, counted: bool, token: str = "''") -> list[str]:
     """List what `handed_out` chooses from; where the claim has not counted the attempt it is counted here."""
     roles, attempt = layout.roles, layout.column("attempt")
     named = {"partition_key": "key", "group": "its_group", "headers": "headers", "priority": "priority"}
     named |= {"retry_after": "due", "payload": "body"}
-    taken = [f"{alias}.{quote(roles['id'].name)} as id", "''::text as token", "false as expired"]
+    taken = [f"{alias}.{quote(roles['id'].name)} as id", f"{token}::text as token", "false as expired"]
     taken += [f"{alias}.{quote(roles[role].name)} as {name}" for role, name in named.items() if role in roles]
     if attempt is not None:
         taken.append(f"{_attempt(attempt, alias, counted)} as attempt")
@@ -245,7 +247,8 @@ def _attempt(attempt: Column, alias: str, counted: bool) -> str:
     return f"{alias}.{quote(attempt.name)}" if counted else f"({one_more(attempt, alias)})::{type_of(attempt)}"
 
 
-def _one(layout: Layout, alias: str) -> str:
+def one_row(layout: Layout, alias: str) -> str:
+    """Write which row is meant, by its id."""
     key = layout.roles["id"]
     return f"{alias}.{quote(key.name)} = %(id)s::{type_of(key)}"
 
@@ -265,7 +268,7 @@ def _delayed(layout: Layout) -> list[str]:
 
 def _update(layout: Layout, changes: list[str], condition: str = "") -> Statement:
     """Write changes to one row; where there is nothing to write, look whether the row is there."""
-    table, where = table_name(layout.table), _one(layout, "t")
+    table, where = table_name(layout.table), one_row(layout, "t")
     if not changes:
         return Statement(f"select from {table} as t\n where {where}", ("id",))
     key = quote(layout.roles["id"].name)
@@ -290,7 +293,7 @@ def _bury_in_table(layout: Layout, dead: Table) -> Statement:
     text = f"""\
 with gone as (
   delete from {table_name(layout.table)} as t
-   where {_one(layout, "t")}
+   where {one_row(layout, "t")}
   returning *
 )
 insert into {table_name(dead)} ({", ".join(quote(name) for name in layout.copied)})
