@@ -28,6 +28,7 @@ FORMS: dict[str, tuple[str, dict[str, str | bool]]] = {
     "lease on a server": ("postgres", {"locked_until": "locked_until"}),
     "transactional": ("postgres", {"locked_until": "locked_until", "transactional": True}),
     "row lock": ("postgres", {}),
+    "advisory lock on a server": ("postgres", {"advisory_lock": "row-{id}"}),
     "advisory lock": ("sqlite", {"advisory_lock": "row-{id}"}),
 }
 

@@ -16,7 +16,7 @@ from shardrun.db.settling import storable
 from shardrun.db.statement import Statement
 from shardrun.db.store import NONE_ACKED, WAITING_LIMIT, Acked, Backlog, Claimed, Settlement, Verb, Waiting
 from shardrun.db.table import Layout, payload_kind
-from shardrun.errors import DeclarationProblem, ShardrunError, StatementFailed
+from shardrun.errors import Conflict, DeclarationProblem, ShardrunError, StatementFailed
 
 NOTHING: Mapping[str, Any] = {
     "limit": 0,
@@ -229,30 +229,31 @@ class AdvisoryStore(HoldingStore):
         self._lock_key = locks_sql.lock_key(layout)
         self._take = locks_sql.take(layout)
         self._isolated: Step = (locks_sql.begin(layout), {})
+        self._key_of: dict[Any, str] = {}  # of rows in work, for whichever connection holds them
 
     def statements(self) -> list[Statement]:
         """List every statement that this store runs inside a transaction."""
-        return [self._lock_key, self._take, locks_sql.UNLOCK, *super().statements()]
+        return [self._lock_key, self._take, locks_sql.UNLOCK, locks_sql.UNLOCK_ONE, *super().statements()]
 
     def claim(
         self,
         connection: Connection,
-        limit: int,  # noqa: ARG002
+        limit: int,
         full_keys: Sequence[Any],
         choose: Choose | None = None,  # noqa: ARG002
     ) -> list[Claimed]:
-        """Lock the first free key of a due row, then read the row again and count its attempt (R11): one row at most."""
+        """Lock the first free key of a due row, then read the row again and count its attempt (R11); up to `limit` times."""
         values = self._values(FIRST_PAGE, full_keys)
-        return self._or_let_go(connection, lambda: self._claim(connection, values))
+        return self._or_let_go(connection, lambda: self._claim(connection, limit, values))
 
     def let_go(self, connection: Connection) -> None:
         """Roll back what is open, and unlock."""
         super().let_go(connection)
         driver.run(connection, locks_sql.UNLOCK, {})
 
-    def _claim(self, connection: Connection, values: dict[str, Any]) -> list[Claimed]:
-        passed_over, busy = list[Any](self._avoided.ids()), list[str]()
-        while len(busy) < MOST_TRIED:
+    def _claim(self, connection: Connection, limit: int, values: dict[str, Any]) -> list[Claimed]:
+        passed_over, busy, rows = list[Any](self._avoided.ids()), list[str](), list[Claimed]()
+        while len(rows) < limit and len(busy) < MOST_TRIED:
             values |= {"avoided": self._ids(passed_over), "busy": busy}
             id, key, tried, seen = driver.run(connection, self._lock_key, values).fetchall()[0]
             if key is None:
@@ -261,11 +262,21 @@ class AdvisoryStore(HoldingStore):
                 busy += tried  # the rest of their rows are not looked at
                 values["limit"] = min(2 * values["limit"], LARGEST_PAGE)
                 continue
-            if rows := self._take_row(connection, id, key):
-                return rows
-            passed_over.append(id)
-            driver.run(connection, locks_sql.UNLOCK, {})
-        return []
+            try:
+                taken = self._take_row(connection, id, key)
+            except Conflict:
+                if not rows:
+                    raise
+                driver.run(connection, locks_sql.UNLOCK_ONE, {"key": key})
+                break  # those that are counted by now are delivered
+            if taken:
+                rows += taken
+                busy.append(key)
+                self._key_of[taken[0].id] = key
+            else:
+                passed_over.append(id)
+                driver.run(connection, locks_sql.UNLOCK_ONE, {"key": key})
+        return rows
 
     def _take_row(self, connection: Connection, id: Any, key: str) -> list[Claimed]:
         step = (self._take, {"id": id, "key": key, "group": self.layout.group})
@@ -282,6 +293,10 @@ class AdvisoryStore(HoldingStore):
 
     def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
         steps = [self._step(one) for one in settlements]
-        unlock: list[Step] = [] if keeps else [(locks_sql.UNLOCK, {})]  # after the COMMIT (R11)
+        keys = [] if keeps else [self._key_of[one.id] for one in settlements if one.id in self._key_of]
+        unlock: list[Step] = [(locks_sql.UNLOCK_ONE, {"key": key}) for key in keys]  # after the COMMIT (R11)
         cursors = driver.run_together(connection, [self._isolated, *steps, COMMIT, *unlock])[1:]
+        if not keeps:
+            for one in settlements:
+                self._key_of.pop(one.id, None)
         return {one.id for one, cursor in zip(settlements, cursors, strict=False) if cursor.rowcount > 0}

@@ -31,7 +31,10 @@ from shardrun.db.statement import Statement
 from shardrun.db.table import Column, Layout, Table
 
 UNLOCK = Statement("select pg_advisory_unlock_all()")
-"""Let go of the key: a connection of the coordinator's holds no other session lock."""
+"""Let go of every key: a connection of the coordinator's holds no other session locks."""
+
+UNLOCK_ONE = Statement("select pg_advisory_unlock(hashtextextended(%(key)s::text, 0))", ("key",))
+"""Let go of one row's key; others of its batch stay locked."""
 
 ROLLBACK = Statement("rollback")
 
