@@ -63,7 +63,7 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.LEASE, Mode.BOTH): (YES, YES, YES),
     (Form.ADVISORY, Mode.PLAIN): (YES, LATER, ONE_REPLICA),
     (Form.ADVISORY, Mode.TRANSACTIONAL): (LATER, LATER, LATER),
-    (Form.ADVISORY, Mode.BATCH): (LATER, LATER, ONE_REPLICA),
+    (Form.ADVISORY, Mode.BATCH): (YES, LATER, ONE_REPLICA),
     (Form.ADVISORY, Mode.BOTH): (LATER, LATER, LATER),
 }
 
