@@ -37,6 +37,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.mysql.dead": "tests/store/test_requeue.py",
     "shardrun.db.mysql.fetch": "tests/store/test_fetch.py",
     "shardrun.db.mysql.lists": "tests/store/test_mariadb_claims.py",
+    "shardrun.db.mysql.locks": "tests/store/test_mariadb_locks.py",
     "shardrun.db.mysql.operate": "tests/store/test_requeue.py",
     "shardrun.db.mysql.parts": "tests/sql",
     "shardrun.db.mysql.status": "tests/store/test_counts.py",

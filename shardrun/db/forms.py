@@ -53,15 +53,15 @@ NO_LOCKS = Cell(
 
 # In the order of `On`: PostgreSQL, MySQL and MariaDB, SQLite.
 CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
-    (Form.ROW_LOCK, Mode.PLAIN): (YES, LATER, NO_LOCKS),
+    (Form.ROW_LOCK, Mode.PLAIN): (YES, YES, NO_LOCKS),
     (Form.ROW_LOCK, Mode.TRANSACTIONAL): (LATER, LATER, NO_LOCKS),
-    (Form.ROW_LOCK, Mode.BATCH): (YES, LATER, NO_LOCKS),
+    (Form.ROW_LOCK, Mode.BATCH): (YES, YES, NO_LOCKS),
     (Form.ROW_LOCK, Mode.BOTH): (LATER, LATER, NO_LOCKS),
     (Form.LEASE, Mode.PLAIN): (YES, YES, YES),
     (Form.LEASE, Mode.TRANSACTIONAL): (YES, YES, YES),
     (Form.LEASE, Mode.BATCH): (YES, YES, YES),
     (Form.LEASE, Mode.BOTH): (YES, YES, YES),
-    (Form.ADVISORY, Mode.PLAIN): (YES, LATER, ONE_REPLICA),
+    (Form.ADVISORY, Mode.PLAIN): (YES, YES, ONE_REPLICA),
     (Form.ADVISORY, Mode.TRANSACTIONAL): (LATER, LATER, LATER),
     (Form.ADVISORY, Mode.BATCH): (YES, LATER, ONE_REPLICA),
     (Form.ADVISORY, Mode.BOTH): (LATER, LATER, LATER),

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from shardrun.db.mysql import locks_sql as mysql
 from shardrun.db.postgres import locks_sql as postgres
 from shardrun.db.sqlite import locks_sql as sqlite
 from shardrun.db.statement import Statement
@@ -49,6 +50,25 @@ def of_postgres(laid: Layout) -> Mapping[str, Callable[[Layout], Statement | Non
     return {name: getattr(postgres, name) for name in (*claims, *VERBS)}
 
 
+def of_mysql(laid: Layout) -> Mapping[str, Callable[[Layout], Statement | None]]:
+    """Map the statements of a form to what writes them."""
+    keyed = laid.by_key and "partition_key" in laid.roles
+    if laid.form is Form.ROW_LOCK:
+        claims: dict[str, Callable[[Layout], Statement | None]] = {
+            "candidates": lambda laid: mysql.candidates(laid, keyed),
+            "hold": mysql.hold,
+        }
+    else:
+        claims = {
+            "candidates": lambda laid: mysql.keyed_candidates(laid, keyed),
+            "lock_first": lambda _: mysql.lock_first(2),
+            "take": mysql.take,
+            "count": mysql.count,
+            "taken": mysql.taken,
+        }
+    return claims | {name: getattr(mysql, name) for name in (*VERBS, "look", "remove")}
+
+
 def of_sqlite(laid: Layout) -> Mapping[str, Callable[[Layout], Statement | None]]:
     """Map the statements of the one form that is there to what writes them."""
     if laid.form is Form.ROW_LOCK:
@@ -62,7 +82,9 @@ def of_sqlite(laid: Layout) -> Mapping[str, Callable[[Layout], Statement | None]
 
 @pytest.mark.parametrize("name", LAID)
 @pytest.mark.parametrize(
-    ("dialect", "statements"), [(postgres, of_postgres), (sqlite, of_sqlite)], ids=["postgres", "sqlite"]
+    ("dialect", "statements"),
+    [(postgres, of_postgres), (mysql, of_mysql), (sqlite, of_sqlite)],
+    ids=["postgres", "mysql", "sqlite"],
 )
 def test_statements_read_as_they_were_reviewed(
     dialect: ModuleType, statements: Callable[[Layout], Mapping[str, Callable[[Layout], Statement | None]]], name: str

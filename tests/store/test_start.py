@@ -11,7 +11,7 @@ from shardrun import boot, config, registry
 from shardrun.db.connect import database
 from shardrun.db.postgres import server
 from shardrun.db.store import Verb
-from shardrun.errors import DatabaseUnreachable, NotInThisVersion, Problems, ShardrunError, UsageProblem
+from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, UsageProblem
 from shardrun.queue import Form, Queue
 from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, subscribe, usual
@@ -51,18 +51,15 @@ def test_all_misspelt_columns_are_listed_with_what_there_is(place: Place) -> Non
 
 
 def test_a_queue_without_lease_is_refused(place: Place) -> None:
-    """B1: SQLite cannot lock rows (text 11); MariaDB's form comes later."""
+    """B1: SQLite cannot lock rows (text 11); servers can."""
     place.create_usual()
-    if place.dialect == "postgres":
+    if place.dialect != "sqlite":
         assert place.database.store(place.own, subscribe(usual(without=["locked_until"]))).layout.form is Form.ROW_LOCK
         return
     with pytest.raises(Problems) as caught:
         place.database.store(place.own, subscribe(usual(without=["locked_until"])))
     (problem,) = caught.value.problems
-    if place.dialect != "sqlite":
-        assert isinstance(problem, NotInThisVersion)
-    else:
-        assert 'SQLite cannot lock rows. Give it a lease column: Queue("q", id="id", locked_until=' in str(problem)
+    assert 'SQLite cannot lock rows. Give it a lease column: Queue("q", id="id", locked_until=' in str(problem)
 
 
 def test_a_composite_or_repeating_id_is_refused(place: Place) -> None:

@@ -107,7 +107,7 @@ class Claims:
 
     def _take_rows(self, connection: Connection, ids: Sequence[Any], wanted: int) -> tuple[list[Claimed], int]:
         """Take those of these rows that are still free, in the order given, in one transaction; tell how many were looked at."""
-        with driver.writing(connection):
+        with driver.writing(connection, self._layout.isolation):
             found = driver.run(connection, self._take, {**self._group, "ids": list(ids)}).fetchall()
             expired = dict(found)
             chosen = [id for id in ids if id in expired][:wanted]

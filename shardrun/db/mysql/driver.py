@@ -58,9 +58,15 @@ COORDINATOR = {
     "time_zone": "'+00:00'",
     "innodb_lock_wait_timeout": "1",  # seconds; larger: a row that someone keeps locked holds up its batch
     "lock_wait_timeout": "5",  # seconds, for a table that is being altered
-    "wait_timeout": "28800",  # seconds; the server's own default, where a smaller one would end idle connections
+    "wait_timeout": "31536000",  # seconds, the most there is: a connection that holds a row is idle as long as its handler runs
     "sql_safe_updates": "0",
     "sql_select_limit": "default",
+}
+
+ON_MARIADB = {
+    "idle_transaction_timeout": "0",  # none: a row's lock is held by a transaction in which nothing happens
+    "idle_write_transaction_timeout": "0",
+    "idle_readonly_transaction_timeout": "0",
 }
 
 ISOLATION = "set session transaction isolation level read committed, read write"
@@ -126,6 +132,7 @@ class Executing:
     """A connection that runs a statement without being asked for a cursor, as psycopg's and sqlite3's do."""
 
     on_mariadb = False
+    holds_rows = False  # by a transaction that a claim left open
 
     def execute(self, text: str, values: Any = None) -> Any:
         """Run a statement and return its cursor; values as the driver's cursors take them."""
@@ -212,7 +219,7 @@ def descriptor(connection: Connection) -> int | None:
 def make_ours(connection: Connection, on_mariadb: bool) -> None:
     """Set the session up for the coordinator: UTC, READ COMMITTED, strict, with short waits for locks."""
     modes = MODES if on_mariadb else (*MODES, "TIME_TRUNCATE_FRACTIONAL")  # as MariaDB does: no lease is rounded up
-    values = {**COORDINATOR, "sql_mode": f"'{','.join(modes)}'"}
+    values = {**COORDINATOR, **(ON_MARIADB if on_mariadb else {}), "sql_mode": f"'{','.join(modes)}'"}
     run_together(
         connection,
         [
@@ -244,6 +251,12 @@ class Answer(NamedTuple):
 
 
 BEGIN, COMMIT = Statement("start transaction"), Statement("commit")
+
+
+def beginning(isolation: str | None) -> list[Step]:
+    """Give the steps that begin a transaction, at the session's isolation or another."""
+    level: list[Step] = [(Statement(f"set transaction isolation level {isolation}"), {})] if isolation else []
+    return [*level, (BEGIN, {})]
 
 
 def run(connection: Connection, statement: Statement, values: Mapping[str, Any]) -> Any:
@@ -281,10 +294,11 @@ def _answer(cursor: Any) -> Answer:
 
 
 @contextmanager
-def writing(connection: Connection) -> Iterator[None]:
+def writing(connection: Connection, isolation: str | None = None) -> Iterator[None]:
     """Hold a transaction open; commit at the end, or undo all when anything raises."""
     with naming_errors(connection):
-        connection.execute(BEGIN.text)
+        for statement, _ in beginning(isolation):
+            connection.execute(statement.text)
         try:
             yield
             connection.commit()

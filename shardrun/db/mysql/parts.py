@@ -91,20 +91,27 @@ def identity_of(layout: Layout, alias: str) -> str:
 
 def handed_out(layout: Layout, alias: str) -> list[str]:
     """List what a claim gives: the id, whether the lease was written, then `Claimed`'s fields; then the row's columns."""
-    roles = layout.roles
     held = column(layout, "locked_until", alias)
+    written = [f"ifnull({held} > {NOW}, 0)", f"cast({held} as char)"]
+    return [identity_of(layout, alias), *written, *handed_fields(layout, alias)]
+
+
+def handed_fields(layout: Layout, alias: str, counted: bool = True) -> list[str]:
+    """List `Claimed`'s fields from the attempt on, then the row's columns; an attempt not `counted` yet is counted here."""
+    roles, attempt = layout.roles, layout.column("attempt")
+
+    def shown(one: Column) -> str:
+        return one_more(one, alias) if one is attempt and not counted else value(alias, one)
+
     chosen = [
-        identity_of(layout, alias),
-        f"ifnull({held} > {NOW}, 0)",
-        f"cast({held} as char)",
-        f"cast({column(layout, 'attempt', alias)} as signed)" if "attempt" in roles else "1",
+        f"cast({shown(attempt)} as signed)" if attempt else "1",
         value(alias, roles.get("partition_key")),
         lane_key(roles["partition_key"], alias) if layout.by_key and "partition_key" in roles else "null",
         f"cast({column(layout, 'group', alias)} as char)" if "group" in roles else "null",
         value(alias, roles.get("headers"), raw=True),
         value(alias, roles.get("payload"), raw=True),
     ]
-    return [*chosen, *(value(alias, one) for one in layout.table.columns.values())] if layout.row_mode else chosen
+    return [*chosen, *(shown(one) for one in layout.table.columns.values())] if layout.row_mode else chosen
 
 
 def value(alias: str, column: Column | None, raw: bool = False) -> str:
@@ -135,13 +142,13 @@ def group_parameter(layout: Layout) -> tuple[str, ...]:
 
 
 def free_rows(layout: Layout, alias: str) -> list[str]:
-    """Write which rows can be claimed: unfinished, due and held by no one."""
-    due, held = layout.column("retry_after"), column(layout, "locked_until", alias)
+    """Write which rows can be claimed: unfinished, due, and under no lease."""
     conditions = unfinished_rows(layout, alias)
-    if due is not None:
-        at = f"{alias}.{quote(due.name)}"
-        conditions.append(f"({at} is null or {at} <= {NOW})")
-    return [*conditions, f"({held} is null or {held} <= {NOW})"]
+    for role in ("retry_after", "locked_until"):
+        if role in layout.roles:
+            at = column(layout, role, alias)
+            conditions.append(f"({at} is null or {at} <= {NOW})")
+    return conditions
 
 
 def held_rows(layout: Layout, alias: str) -> list[str]:

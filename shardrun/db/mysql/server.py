@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any, NamedTuple
@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from shardrun.db import check, forms
 from shardrun.db.mysql import catalogue, ddl, driver, dsn, fetch, operate, taking
 from shardrun.db.mysql.driver import Connection
+from shardrun.db.mysql.locks import AdvisoryStore, RowLockStore
 from shardrun.db.mysql.store import MysqlStore
 from shardrun.db.operate import Counts, Sessions
+from shardrun.db.store import Store
 from shardrun.db.table import Layout, Table, lay
 from shardrun.errors import (
     Conflict,
@@ -24,7 +26,7 @@ from shardrun.errors import (
     Unsupported,
     UsageProblem,
 )
-from shardrun.queue import Queue, Subscription, split_name
+from shardrun.queue import Form, Queue, Subscription, split_name
 
 OLDEST = {"MySQL": (8, 0, 1), "MariaDB": (10, 6)}
 
@@ -36,6 +38,12 @@ SAME_START = 2
 """Seconds by which two readings of a server's start may differ: it tells its uptime in whole seconds."""
 
 NO_SUCH_SESSION = 1094
+
+STORES: Mapping[Form, type[MysqlStore | RowLockStore | AdvisoryStore]] = {
+    Form.LEASE: MysqlStore,
+    Form.ROW_LOCK: RowLockStore,
+    Form.ADVISORY: AdvisoryStore,
+}
 
 FACTS = """\
 show global variables
@@ -230,7 +238,7 @@ class Mysql:
         """Close quietly, also when it is broken."""
         driver.close(connection)
 
-    def store(self, connection: Connection, subscription: Subscription) -> MysqlStore:
+    def store(self, connection: Connection, subscription: Subscription) -> Store:
         """Build a subscription's statements; raises `Problems` with all that does not fit."""
         queue = subscription.queue
         found, table, dead = self._fit(connection, subscription)
@@ -239,7 +247,7 @@ class Mysql:
             raise Problems(found)
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
-        return MysqlStore(layout, where, fetch=own, name=queue.name)
+        return STORES[queue.form](layout, where, fetch=own, name=queue.name)
 
     def taking(self, layout: Layout) -> taking.MysqlTaking:
         """Build the statements of a subscription's deliveries in transactions."""

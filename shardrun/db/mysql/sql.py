@@ -226,6 +226,7 @@ def waiting(layout: Layout) -> Statement:
     table, due = table_name(layout.table), layout.column("retry_after")
     mine, processed, group = unfinished_rows(layout, "c"), layout.column("processed_at"), layout.column("group")
     at = f"c.{quote(due.name)}" if due else "null"
+    is_held = f"ifnull({column(layout, 'locked_until', 'c')} > {NOW}, 0)" if "locked_until" in layout.roles else "0"
     where = f"\n           where {conjunction(mine, 12)}" if mine else ""
     others = f" where o.{quote(processed.name)} is null" if processed else ""
     elsewhere = f"(select quote(o.{quote(group.name)}) from {table} as o{others} limit 1)" if group else "null"
@@ -236,7 +237,7 @@ select seen, later, held, free, cast(first as char),
   from (select count(*) as seen, count(if(later, 1, null)) as later, count(if(held, 1, null)) as held,
                count(if(later or held, null, 1)) as free, min(if(later, due, null)) as first
           from (select {at} as due, ifnull({at} > {NOW}, 0) as later,
-                       ifnull({column(layout, "locked_until", "c")} > {NOW}, 0) as held
+                       {is_held} as held
                   from {table} as c{where}
                  order by {claim_order(layout, "c")}
                  limit %(limit)s) as looked_at) as summed"""

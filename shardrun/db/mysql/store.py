@@ -48,6 +48,55 @@ LONGEST_DELAY = 100 * 365.25 * 86400
 """Seconds. A longer one ends where no column of times does."""
 
 
+class Reasons:
+    """Cuts reasons to what the columns for them take."""
+
+    def __init__(self, layout: Layout) -> None:
+        errors = [error] if (error := layout.column("last_error")) else []
+        if errors and layout.dead is not None and errors[0].name in layout.dead.columns:
+            errors.append(layout.dead.columns[errors[0].name])
+        self._longest = min(map(_longest, errors), default=LONGEST_REASON)
+        self._encodes_all = all(map(_encodes_all, errors))
+
+    def fit(self, reason: str | None) -> str | None:
+        """Give as much of a reason as fits, in characters that the columns have."""
+        text = storable(reason[: self._longest] if reason else reason, self._encodes_all)
+        return text[: self._longest] if text else text
+
+
+def micros_of(delay: float | None) -> int | None:
+    """Write a delay as the statements take it; None for none."""
+    return ceil(min(delay, LONGEST_DELAY) * 1_000_000) if delay else None
+
+
+class Looks:
+    """The looks at what is left, and at why a claim took nothing."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._group = {"group": layout.group}
+        self._backlog = sql.backlog(layout)
+        self._waiting = sql.waiting(layout)
+
+    def statements(self) -> list[Statement]:
+        """List the statements."""
+        return [self._backlog, self._waiting]
+
+    def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
+        """Look at what is left, along the claim's index."""
+        first, *others = list(lists.pieces(awaited)) or [[None]]
+        ready, later, is_awaited = _only_row(driver.run(connection, self._backlog, {**self._group, "ids": first}))
+        for piece in others:
+            is_awaited = (
+                is_awaited or _only_row(driver.run(connection, self._backlog, {**self._group, "ids": piece}))[2]
+            )
+        return Backlog(ready=bool(ready), later=later, awaited=bool(is_awaited))
+
+    def waiting(self, connection: Connection) -> Waiting:
+        """Look why a claim took nothing, along the claim's index."""
+        values = {**self._group, "limit": WAITING_LIMIT}
+        return Waiting._make(_only_row(driver.run(connection, self._waiting, values)))
+
+
 class MysqlStore:
     """The statements of one subscription, built once; holds no state of its own but what claims avoid."""
 
@@ -73,13 +122,8 @@ class MysqlStore:
         }
         self._remove = sql.remove(layout) if layout.dead is not None else None
         self._look = sql.look(layout)
-        self._backlog = sql.backlog(layout)
-        self._waiting = sql.waiting(layout)
-        errors = [error] if (error := layout.column("last_error")) else []
-        if errors and layout.dead is not None and errors[0].name in layout.dead.columns:
-            errors.append(layout.dead.columns[errors[0].name])
-        self._longest = min(map(_longest, errors), default=LONGEST_REASON)
-        self._encodes_all = all(map(_encodes_all, errors))
+        self._looks = Looks(layout)
+        self._reasons = Reasons(layout)
 
     @property
     def payload_kind(self) -> str | None:
@@ -90,7 +134,7 @@ class MysqlStore:
         """List every statement that this store runs."""
         taking = [self._take_to_extend, self._extend, self._held, self._take_to_settle, self._wait_to_settle]
         every = [*self._claims.statements(), self._lease_end, *taking, *self._writes.values(), self._remove]
-        every += [self._look, self._backlog, self._waiting, self._fetch.statement if self._fetch else None]
+        every += [self._look, *self._looks.statements(), self._fetch.statement if self._fetch else None]
         return [one for one in every if one is not None]
 
     def prepare(self, connection: Connection) -> int:
@@ -152,17 +196,11 @@ class MysqlStore:
 
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
         """Look at what is left, along the claim's index."""
-        values = {"group": self.layout.group}
-        first, *others = list(lists.pieces(awaited)) or [[None]]
-        ready, later, is_awaited = _only_row(driver.run(connection, self._backlog, {**values, "ids": first}))
-        for piece in others:
-            is_awaited = is_awaited or _only_row(driver.run(connection, self._backlog, {**values, "ids": piece}))[2]
-        return Backlog(ready=bool(ready), later=later, awaited=bool(is_awaited))
+        return self._looks.backlog(connection, awaited)
 
     def waiting(self, connection: Connection) -> Waiting:
         """Look why a claim took nothing, along the claim's index."""
-        values = {"group": self.layout.group, "limit": WAITING_LIMIT}
-        return Waiting._make(_only_row(driver.run(connection, self._waiting, values)))
+        return self._looks.waiting(connection)
 
     def _lock(self, connection: Connection, tokens: Mapping[Any, Token]) -> set[Any]:
         """Lock the rows that carry their token; those that someone else keeps locked are waited for, the lost are not."""
@@ -194,9 +232,9 @@ class MysqlStore:
         values = {
             "ids": [one.id],
             "token": one.token,
-            "delay": ceil(min(one.delay, LONGEST_DELAY) * 1_000_000) if one.delay else None,
+            "delay": micros_of(one.delay),
             "attempt": one.attempt,
-            "reason": self._reason(one.reason),
+            "reason": self._reasons.fit(one.reason),
             "dead_group": self.layout.dead_group,
         }
         yield self._statement(one.verb), values
@@ -208,10 +246,6 @@ class MysqlStore:
         if statement is None:
             raise StatementFailed(f"{self._where}: {verb.name.lower()} has no column or table to write to.")
         return statement
-
-    def _reason(self, reason: str | None) -> str | None:
-        text = storable(reason[: self._longest] if reason else reason, self._encodes_all)
-        return text[: self._longest] if text else text
 
     def _resolve(self, connection: Connection, doubted: list[Settlement]) -> set[Any]:
         """Find which settlements had been committed before, by a locking look: whoever is still committing is waited for."""
