@@ -204,7 +204,7 @@ def test_a_dead_childs_sessions_are_ended_asleep_or_waiting(place: Place) -> Non
     names = [str(place.database.session(each)) for each in (holder, waiter, other)]
     ends: list[BaseException] = []
     threads = [
-        threading.Thread(target=_until_it_fails, args=(holder, "select sleep(600)", ends), daemon=True),
+        threading.Thread(target=_until_it_fails, args=(holder, "select sleep(30)", ends), daemon=True),
         threading.Thread(target=_until_it_fails, args=(waiter, "update q set attempt = 7", ends), daemon=True),
     ]
     for thread in threads:
