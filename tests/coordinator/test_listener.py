@@ -149,8 +149,8 @@ def test_a_notification_of_the_table_wakes_and_one_of_others_does_not(make_scene
 
 
 def test_a_storm_of_notifications_makes_one_claim_beside_the_one_under_way(make_scene: Callable[..., Scene]) -> None:
-    """G2: however many came while a claim was under way, one follows it."""
-    scene = make_scene()
+    """G2: however many came while a claim was under way, and however many connections are free, one follows it."""
+    scene = make_scene(threads=3)
     with listening(scene.desk.replica, scene.to):
         scene.until_it_listens()
         before = scene.claims
