@@ -110,3 +110,17 @@ def test_plan_refuses_what_start_would(terminal: Terminal) -> None:
         said = terminal.run("plan", *arguments)
         assert (said.code, said.out) == (2, "")
         assert said.err.startswith(f"shardrun: {sentence}")
+
+
+@pytest.mark.parametrize(("flags", "coordinator"), [((), 5), (("--pool-size", "8"), 8)])
+def test_rows_that_keep_connections_make_the_coordinators_pool_larger(
+    terminal: Terminal, flags: tuple[str, ...], coordinator: int
+) -> None:
+    """Contract 2: lanes + 1 under locks, unless it is given; a pool without a connection to spare is refused."""
+    terminal.write(
+        "locks.py", "from shardrun import Queue\nq = Queue('t', id='id')\n\n@q.handler(workers=4)\ndef run(row): ...\n"
+    )
+    dsn = ("--dsn", "postgresql://nobody@127.0.0.1:1/none", "-p", "2")
+    assert f"coordinator            {coordinator}\n" in terminal.run("plan", "locks.py", *dsn, *flags).out
+    small = terminal.run("plan", "locks.py", *dsn, "--pool-size", "1")
+    assert (small.code, "it must have a connection for the handler whose rows hold one" in small.err) == (2, True)
