@@ -2,10 +2,12 @@
 #   PYTHON=python3.12   the interpreter that .venv is made with
 #   DSN=postgresql://…  the database of `make demo` (SQLite in build/ when not given)
 #   ARGS='-k lease -x'  more arguments for pytest, the demo or the bench
+#   WORKERS=2           how many test files run at once; each of them has servers of its own
 
 PYTHON ?=
 DSN ?=
 ARGS ?=
+WORKERS ?= 2
 BIN := .venv/bin
 FOR_DEMO := $(if $(findstring postgres,$(DSN)),postgres,run)
 
@@ -21,7 +23,7 @@ demo: .venv/.made-for-$(FOR_DEMO) ## Set up .venv and run the demo on all cores 
 
 test: .venv/.made-for-dev ## Set up .venv and the servers that the tests need, and run them all
 	@$(BIN)/python -m scripts.servers
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 lint: .venv/.made-for-dev ## Check style and formatting
 	@$(BIN)/ruff check .
