@@ -3,6 +3,7 @@
 make bench                        three rounds of everything
 make bench ARGS='--rounds 7'      more of them
 make bench ARGS='noop --save'     one contest; the JSON goes to bench/results too, to be kept
+make bench ARGS=wake              from a commit in another process to the start of its handler
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import places, report
+from bench import places, report, wake
 from bench.contest import Contest, Place, contests, rounds
 from tests.servers import NoServer
 
@@ -25,6 +26,10 @@ KEPT = Path("bench/results")
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the bench."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["wake"]:
+        wake.main(arguments[1:])
+        return
     given = _parser().parse_args(arguments)
     every = contests(given.rows, given.spin_rows, given.pool_size)
     chosen = [contest for contest in every if not given.contests or contest.name in given.contests]

@@ -5,6 +5,7 @@ The loops beside shardrun call the very same functions.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,9 @@ CHILDREN = 2
 HANDLER_SECONDS = 0.003
 """CPU time of the handlers of P2."""
 
+BEGUN = "SHARDRUN_BENCH_BEGUN"
+"""The variable that names the pipe of `tell_when`."""
+
 noop: Queue[str] = Queue(TABLE, id="id", payload="payload", locked_until="locked_until")
 noop_by_key: Queue[str] = Queue(
     TABLE, id="id", payload="payload", partition_key="partition_key", locked_until="locked_until"
@@ -23,6 +27,7 @@ spin: Queue[str] = Queue(TABLE, id="id", payload="payload", locked_until="locked
 spin_by_key: Queue[str] = Queue(
     TABLE, id="id", payload="payload", partition_key="partition_key", locked_until="locked_until"
 )
+wake: Queue[str] = Queue(TABLE, id="id", payload="payload", partition_key="partition_key", locked_until="locked_until")
 
 
 @noop.handler()
@@ -38,6 +43,15 @@ def use_cpu(body: str) -> None:  # noqa: ARG001
     end = time.thread_time() + HANDLER_SECONDS
     while time.thread_time() < end:
         sum(range(200))
+
+
+@wake.handler()
+def tell_when(body: str) -> None:  # noqa: ARG001
+    """Say when it began, to who waits at the other end of a named pipe."""
+    began = time.monotonic_ns()
+    pipe = os.open(os.environ[BEGUN], os.O_WRONLY)
+    os.write(pipe, f"{began}\n".encode())
+    os.close(pipe)
 
 
 QUEUES = {"noop": noop, "noop_by_key": noop_by_key, "spin": spin, "spin_by_key": spin_by_key}
