@@ -104,6 +104,23 @@ def test_a_commit_of_the_handlers_own_acks_no_row(serve: Serve, place: Place) ->
     assert [child.fate(id) for id in (1, 2, 3)] == [Fate.HELD] * 3
 
 
+def test_rows_stay_locked_when_what_was_written_is_undone(postgres: Postgres) -> None:
+    """B5: the savepoint stands behind the locks of all rows, so that going back to it frees none."""
+    made = Place("postgres", postgres.new_database())
+    made.create_usual()
+    made.fill(3, payload="{}")
+    child = Child(made, lambda rows: None, batch=3)
+    tokens = {id: row.token for id, row in child.claimed.items()}
+    connection = made.database.connect_child("part")
+    assert child.taking.take(connection, 1, tokens[1], 1)
+    assert child.taking.take_also(connection, [(2, tokens[2]), (3, "1999-01-01")]) == {2}
+    connection.execute("rollback to savepoint shardrun_delivery")
+    assert made.run("select id from q order by id for update skip locked") == [(3,)]
+    child.taking.abandon(connection)
+    made.database.close(connection)
+    made.close()
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_commit_in_doubt_is_looked_up_for_all_by_the_first(postgres: Postgres, committed: bool) -> None:
     """R1, B6: the rows were committed together, or none was."""

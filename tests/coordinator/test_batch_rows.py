@@ -68,6 +68,23 @@ def test_a_claim_takes_a_batch_for_each_free_lane_and_reads_whole_batches_ahead(
     assert desk.service.ahead == 0
 
 
+def test_no_lane_is_handed_more_than_its_share_of_the_read_ahead(make_desk: MakeDesk) -> None:
+    """C6, B6: a batch that runs and two that wait, for batches of 25 ms; where they are slow, none waits behind one that
+    has room."""
+    desk = make_desk(batch=5)
+    desk.service.average = 0.005
+    desk.place.fill(40, payload="{}")
+    desk.claim()
+    assert batches(desk) == [list(range(first, first + 5)) for first in (1, 6, 11)]
+    lane = desk.service.lanes[0]
+    lane.handed, desk.service.average = 3, 1.0
+    lane.waiting.clear()
+    assert desk.service.demand().room == 0
+    lane.handed = 0
+    assert desk.service.demand().room == 5
+    lane.handed = 15
+
+
 def test_a_batch_by_key_holds_one_lanes_rows_in_claim_order(make_desk: MakeDesk) -> None:
     """B6, D1: each lane has batches of its own keys."""
     desk = make_desk(lanes=(2,), workers_by_key=2, batch=4)
