@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 
 from tests.programs import find_mariadb
-from tests.servers import PASSWORD, ZONE, Keeper, NoServer, free_port, throwaway_folder, unprivileged_user
+from tests.servers import ADMIN_NAME, PASSWORD, ZONE, Keeper, NoServer, free_port, throwaway_folder, unprivileged_user
 
 OPTIONS = {
     "bind-address": "127.0.0.1",
@@ -61,6 +61,18 @@ class Mariadb:
         with self.connect() as connection, connection.cursor() as cursor:
             while self.databases:
                 cursor.execute(f"drop database if exists {self.databases.pop()}")
+
+    def sessions(self, database: str) -> list[str]:
+        """List the names of the sessions in a database, without those of the tests' own administration."""
+        query = """
+            select ifnull(a.attr_value, '') from information_schema.processlist as p
+            left join performance_schema.session_connect_attrs as a
+                   on a.processlist_id = p.id and a.attr_name = 'program_name'
+            where p.db = %s and ifnull(a.attr_value, '') <> %s
+        """
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(query, (database, ADMIN_NAME))
+            return [name for (name,) in cursor.fetchall()]
 
     def url(self, scheme: str, database: str) -> str:
         """Write a DSN."""

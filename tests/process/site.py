@@ -16,6 +16,7 @@ import psutil
 
 from shardrun.db.connect import database
 from shardrun.queue import Queue
+from tests.mariadb import Mariadb
 from tests.servers import ADMIN_NAME, Postgres
 from tests.waiting import eventually
 from tests.witness import Witness
@@ -34,11 +35,14 @@ GONE = 5.0
 class Site:
     """One test's folder and database. `run` executes on a connection of the test's own that commits at once."""
 
-    def __init__(self, dialect: str, folder: Path, server: Postgres | None) -> None:
+    def __init__(self, dialect: str, folder: Path, server: Postgres | Mariadb | None) -> None:
         self.dialect = dialect
         self.folder = folder
         self.server = server
-        self.dsn = server.new_database() if server else f"sqlite:///{folder}/test.db"
+        self.dsn = f"sqlite:///{folder}/test.db"
+        if server is not None:
+            name = server.new_database()
+            self.dsn = server.url("mariadb", name) if isinstance(server, Mariadb) else name
         self.witness = Witness(folder / "witness")
         self.replicas: list[Replica] = []
         self.next_id = 1
@@ -69,7 +73,7 @@ class Site:
 
     def run(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement with ? for values; returns its rows."""
-        if self.dialect == "postgres":
+        if self.dialect != "sqlite":
             text = text.replace("%", "%%").replace("?", "%s")
         cursor = self._connection.execute(text, values)
         return list(cursor.fetchall()) if cursor.description else []
@@ -142,6 +146,8 @@ class Site:
         """List the database sessions that are not the test's own."""
         if self.server is None:
             return []
+        if isinstance(self.server, Mariadb):
+            return self.server.sessions(self.dsn.rpartition("/")[2])
         return [session.application_name for session in self.server.sessions(self.dsn)]
 
     def close(self) -> None:

@@ -18,14 +18,31 @@ FORMS = ["row lock", "advisory"]
 ON_SERVER = pytest.mark.parametrize("form", FORMS)
 
 
-@pytest.fixture(params=["postgres row lock", "postgres advisory", "sqlite advisory"])
+SERVED = [f"{dialect} {form}" for dialect in ("postgres", "mariadb") for form in FORMS]
+
+
+@pytest.fixture(params=[*SERVED, "sqlite advisory"])
 def held(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Site, str]]:
     """Give a database with each form of lock that it has."""
+    yield from a_site(request, tmp_path)
+
+
+@pytest.fixture(params=SERVED)
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Site, str]]:
+    """Give a database on each server with each form of lock."""
+    yield from a_site(request, tmp_path)
+
+
+def a_site(request: pytest.FixtureRequest, folder: Path) -> Iterator[tuple[Site, str]]:
+    """Give a database, and the form that the fixture's parameter names."""
     dialect, _, form = request.param.partition(" ")
-    site = Site(dialect, tmp_path, request.getfixturevalue("postgres") if dialect == "postgres" else None)
+    server: Any = None if dialect == "sqlite" else request.getfixturevalue(dialect)
+    site = Site(dialect, folder, server)
     site.create("q")
     yield site, form
     site.close()
+    if dialect == "mariadb":
+        server.drop_databases()
 
 
 def attempts(site: Site, row: int) -> list[int]:
@@ -34,7 +51,13 @@ def attempts(site: Site, row: int) -> list[int]:
 
 
 def busy_sessions(site: Site) -> list[tuple[Any, ...]]:
-    """List the server processes whose transaction is open between statements, or that hold a lock on a key."""
+    """List the server's sessions whose transaction is open between statements, or that hold a lock on a key."""
+    if site.dialect == "mariadb":
+        return site.run(
+            "select trx_mysql_thread_id from information_schema.innodb_trx join information_schema.processlist "
+            "on id = trx_mysql_thread_id where db = database() and command = 'Sleep' union "
+            "select is_used_lock(concat('accounts-', ifnull(partition_key, ''))) as id from q having id is not null"
+        )
     return site.run(
         "select pid from pg_stat_activity where application_name like 'shardrun %' and datname = current_database() "
         "and state = 'idle in transaction' union select pid from pg_locks where locktype = 'advisory' and granted"
@@ -91,15 +114,14 @@ def test_rows_in_work_leave_a_connection_of_the_pool_free(server_site: Site, for
     assert {site.witness.runs(row) for row in range(1, 31)} == {1}
 
 
-@ON_SERVER
-def test_a_handler_learns_that_its_lock_is_gone_and_its_settlement_is_refused(server_site: Site, form: str) -> None:
+def test_a_handler_learns_that_its_lock_is_gone_and_its_settlement_is_refused(served: tuple[Site, str]) -> None:
     """B1, B4: the session that held the row is ended; the handler's `draining` turns true, and the row runs again."""
-    site = server_site
+    site, form = served
     site.add({"do": "script", "acts": [{"do": "drain"}, {}]})
     replica = site.start("-p", "1", form=form)
     eventually(lambda: site.witness.runs(1) == 1)
     ((pid,),) = busy_sessions(site)
-    site.run("select pg_terminate_backend(?)", pid)
+    site.run("kill connection ?" if site.dialect == "mariadb" else "select pg_terminate_backend(?)", pid)
     replica.says("queue row 1: the lock is lost, another may hold the row")
     eventually(lambda: site.count() == 0)
     assert attempts(site, 1) == ([1, 1] if form == "row lock" else [1, 2])
@@ -111,8 +133,9 @@ def test_a_handler_learns_that_its_lock_is_gone_and_its_settlement_is_refused(se
 def test_a_drain_lets_what_runs_finish_and_gives_the_rest_back_uncounted(held: tuple[Site, str]) -> None:
     """H5, R8: nothing is claimed any more, what has not begun goes back; after the timeout so does what runs."""
     site, form = held
-    site.add({"do": "gate"}, {"do": "drain"}, {}, {}, partition_key="one")
-    site.add({"do": "gate"}, {"do": "gate", "gate": "never"}, partition_key="two")
+    of_a: list[dict[str, Any]] = [{"do": "gate"}, {"do": "drain"}, {}, {}]
+    of_b: list[dict[str, Any]] = [{"do": "gate"}, {"do": "gate", "gate": "never"}]  # on a lane of their own everywhere
+    site.add_keyed([*(("a", body) for body in of_a), *(("b", body) for body in of_b)])
     replica = site.start("-p", "2", "--drain-timeout", "1.5", form=form, workers_by_key=2)
     eventually(lambda: site.witness.rows() >= {1, 5})
     replica.send(signal.SIGTERM)
