@@ -39,3 +39,12 @@ def test_a_figure_says_no_more_than_its_spread_allows() -> None:
     most = Figure("P4", "", 4.0, True, Spread(3.0, 2.9, 3.1))
     assert [missed.verdict, most.verdict] == ["missed", "reached"]
     assert unsure.verdict == "reached, within the spread; no difference beyond the spread"
+
+
+def test_the_time_from_a_commit_to_its_handler_is_measured(postgres: Postgres, tmp_path: Path) -> None:
+    """P3: each of a few rows begins long before the poll, and both figures are printed."""
+    argv = [sys.executable, "-m", "bench", "wake", "--rows", "3"]
+    environment = {"PYTHONPATH": str(ROOT), "SHARDRUN_BENCH_POSTGRES": postgres.new_database(), "PATH": "/usr/bin:/bin"}
+    bench = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert bench.returncode == 0, bench.stdout + bench.stderr
+    assert bench.stdout.count(" ms   of 3 rows\n") == 2
