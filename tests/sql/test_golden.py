@@ -124,6 +124,7 @@ VERBS: Mapping[ModuleType, Mapping[str, Callable[[Layout], Statement | None]]] =
         **{
             name: getattr(mysql, name) for name in ("take", "claim", "claimed", "lease_end", "take_to_extend", "extend")
         },
+        "hold_all": mysql.hold_all,
         "held": mysql.held,
         "held, locked": lambda laid: mysql.held(laid, "for update skip locked"),
         **{name: getattr(mysql, name) for name in ("ack", "drop", "retry", "snooze", "bury", "remove", "release")},

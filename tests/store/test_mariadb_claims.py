@@ -88,6 +88,76 @@ def test_whatever_locks_looks_its_rows_up(place: Place) -> None:
             assert {row[3] for row in found if row[2] != "q_dead"} == {"range"}, statement.text
 
 
+def test_a_claim_walks_its_index_however_much_it_takes(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """P5, R10: left to itself MariaDB sorts the whole table for some per cent of it; an index that is gone costs no claim."""
+    place.create_usual()
+    place.run("create index claimed on q (priority, retry_after, id)")
+    place.run("insert into q (priority) select seq mod 5 from seq_1_to_20000")
+    place.run("analyze table q")
+    holder = Holder(place, usual())
+    store: Any = holder.store
+    values = {"limit": 900, "avoided": [None]}
+    place.own.execute("flush status")
+    assert len(place.own.execute(store._claims._candidates.text, values).fetchall()) == 900
+    asked = "select sum(variable_value) from information_schema.session_status where variable_name like 'Handler_read%'"
+    assert place.run(asked)[0][0] < 1000
+    place.run("alter table q drop index claimed, add index c (priority, retry_after, id)")
+    assert holder.ids(3) == [5, 10, 15]
+    assert caplog.records == []
+
+
+def test_a_claim_takes_three_round_trips_and_a_settlement_two(place: Place) -> None:
+    """P6: the candidates, the locks that read the rows, the leases; with triggers the rows are read again beside the write."""
+    place.create_usual()
+    place.fill(6)
+
+    def trips(holder: Holder, act: Callable[[], Any]) -> int:
+        seen = 0
+        query = holder.connection.query
+
+        def counted(*given: Any, **more: Any) -> Any:
+            nonlocal seen
+            seen += 1
+            return query(*given, **more)
+
+        holder.connection.query = counted
+        act()
+        holder.connection.query = query
+        return seen
+
+    holder = Holder(place, usual())
+    rows: list[Any] = []
+    assert trips(holder, lambda: rows.extend(holder.claim(3))) == 3
+    assert place.run("select id, locked_until = ?, attempt from q where locked_until is not null", rows[0].token) == [
+        (id, 1, 1) for id in (1, 2, 3)
+    ]
+    new = holder.store.lease_end(holder.connection)
+    assert trips(holder, lambda: holder.store.extend(holder.connection, [1, 2, 3], rows[0].token, new)) == 2
+    assert trips(holder, lambda: holder.settle(*(Settlement(Verb.ACK, row.id, new) for row in rows))) == 2
+    place.own.execute("create trigger counts before update on q for each row set new.attempt = new.attempt + 10")
+    with_trigger = Holder(place, usual())
+    assert trips(with_trigger, lambda: rows.extend(with_trigger.claim(3))) == 3
+    assert [(row.id, row.attempt) for row in rows[3:]] == [(4, 11), (5, 11), (6, 11)]
+
+
+def test_rows_whose_tokens_must_differ_each_get_their_own(place: Place) -> None:
+    """R1, R10: a row that was held for longer before gets a later token than its neighbours, and they keep their lease."""
+    place.create_usual()
+    place.fill(3)
+    later = Holder(place, usual(), lease=600)
+    (row,) = later.claim(1)
+    assert later.one(Verb.RELEASE, row)
+    first, *others = Holder(place, usual()).claim()
+    assert first.token > row.token
+    assert {one.token for one in others} == {others[0].token}
+    assert others[0].token < row.token
+    assert place.run("select id from q where locked_until = ? or locked_until = ?", first.token, others[0].token) == [
+        (1,),
+        (2,),
+        (3,),
+    ]
+
+
 def test_claims_at_one_time_take_different_rows_in_order(place: Place) -> None:
     """R10, H8: what another claim has locked is passed by, also where that is many more rows than are wanted."""
     place.create_usual()

@@ -1,4 +1,7 @@
-"""Take rows on MySQL and MariaDB: read candidates without locks, lock them by id, write the lease, read them again.
+"""Take rows on MySQL and MariaDB: read candidates without locks, lock them by id, write the lease: three round trips.
+
+What locks a row also reads it and tells its token; so it is read again, behind the write, only where that may be another:
+where the table has triggers, and where the handler takes the row itself.
 
 Whoever else claims reads the same candidates. What others have taken is passed by and the next ones are read, up to a
 bound; more at a time, so that a long stretch of them is passed in few steps. A row that the database refuses to write, or
@@ -13,7 +16,7 @@ from typing import Any
 
 from shardrun.db.avoided import Avoided
 from shardrun.db.mysql import driver, lists, sql
-from shardrun.db.mysql.driver import Connection
+from shardrun.db.mysql.driver import Connection, Step
 from shardrun.db.mysql.fetch import Fetch
 from shardrun.db.statement import Statement
 from shardrun.db.store import Claimed
@@ -29,7 +32,11 @@ PASSED = 5000
 """Rows of others that one claim passes by. Larger: longer statements; smaller: claims that find nothing behind them."""
 
 LEADING = 9
-"""Columns of a claimed row before those of the row mode."""
+"""Columns of a claimed row before those of the row mode: the id, a flag, the token, and what `parts.handed_fields` lists."""
+
+NO_SUCH_INDEX = 1176
+
+Row = Sequence[Any]
 
 
 class Claims:
@@ -39,19 +46,24 @@ class Claims:
         self._layout = layout
         self._name = name
         self._fetch = fetch
-        keyed = layout.by_key and "partition_key" in layout.roles
-        self._candidates = sql.candidates(layout, leaving_out=False)
-        self._others = sql.candidates(layout, leaving_out=True) if keyed else None
-        self._take = sql.take(layout)
+        self._reads_again = layout.table.rewrites or layout.row_mode
+        self._look_for(is_free=False)
+        self._take = sql.take(layout, self._reads_again)
         self._claim = sql.claim(layout)
         self._claimed = sql.claimed(layout)
         self._group = {"group": layout.group}
         self._kinds = {name: column.kind for name, column in layout.table.columns.items()}
         self._avoided = Avoided(name)
 
+    def _look_for(self, is_free: bool) -> None:
+        """Build the statements that read candidates, by the claim's index or as the server likes."""
+        keyed = self._layout.by_key and "partition_key" in self._layout.roles
+        self._candidates = sql.candidates(self._layout, leaving_out=False, is_free=is_free)
+        self._others = sql.candidates(self._layout, leaving_out=True, is_free=is_free) if keyed else None
+
     def statements(self) -> list[Statement]:
         """List every statement of a claim."""
-        every = [self._candidates, self._others, self._take, self._claim, self._claimed]
+        every = [self._candidates, self._others, self._take, self._claim, self._claimed if self._reads_again else None]
         return [one for one in every if one is not None]
 
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
@@ -89,11 +101,19 @@ class Claims:
         self, connection: Connection, limit: int, full_keys: Sequence[Any], passed: Sequence[Any]
     ) -> list[Any]:
         values = {**self._group, "limit": limit, "avoided": list(passed) or [None]}
-        statement = self._candidates
         if full_keys and self._others is not None:
             values["full_keys"] = lists.first_piece(full_keys)
-            statement = self._others
-        return [row[0] for row in driver.run(connection, statement, values).fetchall()]
+        try:
+            found = driver.run(connection, self._looking(values), values)
+        except StatementFailed as error:
+            if driver.code_of(error.__cause__ or error) != NO_SUCH_INDEX:
+                raise
+            self._look_for(is_free=True)  # dropped, or made anew under another name, since this replica started
+            found = driver.run(connection, self._looking(values), values)
+        return [row[0] for row in found.fetchall()]
+
+    def _looking(self, values: Mapping[str, Any]) -> Statement:
+        return self._others if "full_keys" in values and self._others is not None else self._candidates
 
     def _take_some(self, connection: Connection, ids: Sequence[Any], wanted: int) -> tuple[list[Claimed], int]:
         """Take as many of these rows as are wanted; tell how many were looked at."""
@@ -107,24 +127,46 @@ class Claims:
 
     def _take_rows(self, connection: Connection, ids: Sequence[Any], wanted: int) -> tuple[list[Claimed], int]:
         """Take those of these rows that are still free, in the order given, in one transaction; tell how many were looked at."""
-        with driver.writing(connection, self._layout.isolation):
-            found = driver.run(connection, self._take, {**self._group, "ids": list(ids)}).fetchall()
-            expired = dict(found)
-            chosen = [id for id in ids if id in expired][:wanted]
+        with driver.undoing(connection):
+            lock = (self._take, {**self._group, "ids": list(ids)})
+            found = driver.run_together(connection, [*driver.beginning(self._layout.isolation), lock])[-1]
+            locked: dict[Any, Row] = {row[0]: row for row in found.fetchall()}
+            chosen = [id for id in ids if id in locked][:wanted]
             if not chosen:
+                connection.rollback()
                 return [], len(ids)
-            given = {"ids": chosen}
-            _, answer = driver.run_together(connection, [(self._claim, given), (self._claimed, given)])
-            rows = {row[0]: row for row in answer.fetchall() if row[1]}
-            for id in chosen:
-                if id not in rows:
-                    self._avoided.swallowed(id)
-            taken = [id for id in chosen if id in rows]
-            bodies = self._fetch.bodies(connection, taken) if self._fetch else None
+            rows, bodies = self._write(connection, chosen, locked)
         used = len(ids) if len(chosen) < wanted else ids.index(chosen[-1]) + 1
-        return [self._row(rows[id], bool(expired[id]), bodies) for id in taken], used
+        return [self._row(row, bool(locked[id][1]), bodies) for id, row in rows.items()], used
 
-    def _row(self, row: Sequence[Any], was_held: bool, bodies: Mapping[Any, Any] | None) -> Claimed:
+    def _write(
+        self, connection: Connection, chosen: list[Any], locked: Mapping[Any, Row]
+    ) -> tuple[dict[Any, Row], Mapping[Any, Any] | None]:
+        """Write the leases of locked rows and commit; gives the rows that have them, and what the handler takes instead."""
+        by_token: dict[Any, list[Any]] = {}  # nearly always one, since the clock of one statement is one
+        for id in chosen:
+            by_token.setdefault(locked[id][2], []).append(id)
+        steps: list[Step] = [(self._claim, {"ids": ids, "token": token}) for token, ids in by_token.items()]
+        steps += [(self._claimed, {"ids": chosen})] if self._reads_again else []
+        if self._fetch is None:
+            answers = lists.together(connection, [*steps, (driver.COMMIT, {})])[:-1]
+            return self._leased(chosen, locked, answers[-1]), None
+        rows = self._leased(chosen, locked, lists.together(connection, steps)[-1])
+        bodies = self._fetch.bodies(connection, list(rows))
+        connection.commit()
+        return rows, bodies
+
+    def _leased(self, chosen: list[Any], locked: Mapping[Any, Row], last: Any) -> dict[Any, Row]:
+        """Give the rows whose lease was written: all, as far as they were not read again."""
+        if not self._reads_again:
+            return {id: locked[id] for id in chosen}
+        written = {row[0]: row for row in last.fetchall() if row[1]}
+        for id in chosen:
+            if id not in written:
+                self._avoided.swallowed(id)
+        return {id: written[id] for id in chosen if id in written}
+
+    def _row(self, row: Row, was_held: bool, bodies: Mapping[Any, Any] | None) -> Claimed:
         id, _, token, attempt, key, lane_key, group, headers, body = row[:LEADING]
         if bodies is not None:
             body = bodies[id]

@@ -296,12 +296,19 @@ def _answer(cursor: Any) -> Answer:
 @contextmanager
 def writing(connection: Connection, isolation: str | None = None) -> Iterator[None]:
     """Hold a transaction open; commit at the end, or undo all when anything raises."""
-    with naming_errors(connection):
+    with undoing(connection):
         for statement, _ in beginning(isolation):
             connection.execute(statement.text)
+        yield
+        connection.commit()
+
+
+@contextmanager
+def undoing(connection: Connection) -> Iterator[None]:
+    """Undo all that the block has not committed when anything raises; its first statements begin the transaction."""
+    with naming_errors(connection):
         try:
             yield
-            connection.commit()
         except BaseException:
             with suppress(connection.Error):
                 connection.rollback()

@@ -77,6 +77,8 @@ def columns_of(names: Mapping[str, str], values: Sequence[Any]) -> dict[str, Any
 
 def _size(value: Any) -> int:
     """Guess at the bytes that a value takes in a statement, where each may need escaping."""
+    if type(value) is int:  # as most ids are
+        return 24
     if isinstance(value, str):
         return 4 * len(value) + 3
     if isinstance(value, (bytes, bytearray)):

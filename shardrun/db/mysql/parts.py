@@ -198,6 +198,11 @@ def next_token(layout: Layout, alias: str) -> str:
     )
 
 
+def told_token(layout: Layout, alias: str) -> str:
+    """Write the token of a claim as its column will tell it."""
+    return f"cast(cast({next_token(layout, alias)} as datetime({layout.roles['locked_until'].digits})) as char)"
+
+
 def extended_token(layout: Layout) -> str:
     """Write the token of an extension: now plus lease, an odd number of units."""
     lock = layout.roles["locked_until"]

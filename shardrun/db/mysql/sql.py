@@ -10,6 +10,7 @@ The token is `locked_until`; `parts` says how tokens are made. What one database
 
 from __future__ import annotations
 
+from shardrun.db.mysql import ddl
 from shardrun.db.mysql.parts import (
     NOW,
     after_delay,
@@ -22,12 +23,12 @@ from shardrun.db.mysql.parts import (
     extended_token,
     free_rows,
     group_parameter,
+    handed_fields,
     handed_out,
     held_rows,
     identity_of,
     lane_key,
     listing,
-    next_token,
     not_aged,
     one_more,
     quote,
@@ -35,6 +36,7 @@ from shardrun.db.mysql.parts import (
     set_free_later,
     set_reason,
     table_name,
+    told_token,
     unfinished_rows,
     was_held,
 )
@@ -45,7 +47,17 @@ LATER_LIMIT = 100_000
 """Rows counted at most. Larger: a more exact count, read by a longer scan."""
 
 
-def candidates(layout: Layout, leaving_out: bool) -> Statement:
+def in_claim_order(layout: Layout, alias: str, is_free: bool = False) -> str:
+    """Name the table where it is read in claim order; `is_free` leaves it to the server how.
+
+    Left to itself, MariaDB reads and sorts the whole table for a claim of some per cent of its rows.
+    """
+    index = None if is_free else ddl.claim_index(layout)
+    hint = "" if index is None else f" force index ({quote(index)})"
+    return f"{table_name(layout.table)} as {alias}{hint}"
+
+
+def candidates(layout: Layout, leaving_out: bool, is_free: bool = False) -> Statement:
     """Read the ids of free rows in claim order, without a lock: what others hold locked is among them."""
     conditions = [*free_rows(layout, "c"), f"({column(layout, 'id', 'c')} in %(avoided)s) is not true"]
     if leaving_out:
@@ -53,7 +65,7 @@ def candidates(layout: Layout, leaving_out: bool) -> Statement:
         conditions.append(f"({lane_key(key, 'c')} in %(full_keys)s) is not true")
     text = f"""\
 select {identity_of(layout, "c")}
-  from {table_name(layout.table)} as c
+  from {in_claim_order(layout, "c", is_free)}
  where {conjunction(conditions, 1)}
  order by {claim_order(layout, "c")}
  limit %(limit)s"""
@@ -61,14 +73,20 @@ select {identity_of(layout, "c")}
     return Statement(text, (*group_parameter(layout), "avoided", *more, "limit"))
 
 
-def take(layout: Layout) -> Statement:
-    """Lock those of some rows that are still free and that nobody else has locked; tell whose lease had run out."""
+def take(layout: Layout, reads_again: bool = False) -> Statement:
+    """Lock those of some rows that are still free and that nobody else has locked; tell whose lease had run out.
+
+    And which token to write on each: what it computes on a locked row holds until the transaction ends. And what the claim
+    gives, unless the rows are read again behind the write.
+    """
     expired = was_held(layout.roles["locked_until"], "c") if "attempt" in layout.roles else "0"
-    conditions = [f"{column(layout, 'id', 'c')} in %(ids)s", *free_rows(layout, "c")]
+    chosen = [identity_of(layout, "c"), expired, told_token(layout, "c")]
+    if not reads_again:
+        chosen += handed_fields(layout, "c", counted=False)
     text = f"""\
-select {identity_of(layout, "c")}, {expired}
+select {listing(chosen, 7)}
   from {by_id(layout, "c")}
- where {conjunction(conditions, 1)}
+ where {conjunction([f"{column(layout, 'id', 'c')} in %(ids)s", *free_rows(layout, "c")], 1)}
  order by {column(layout, "id", "c")}
    for update skip locked"""
     return Statement(text, ("ids", *group_parameter(layout)))
@@ -77,11 +95,11 @@ select {identity_of(layout, "c")}, {expired}
 def claim(layout: Layout) -> Statement:
     """Write a lease on rows that were just locked, and count the attempt."""
     attempt = layout.column("attempt")
-    changes = [f"{column(layout, 'locked_until', 't')} = {next_token(layout, 't')}"]
+    changes = [f"{column(layout, 'locked_until', 't')} = %(token)s"]
     if attempt is not None:
         changes.append(f"t.{quote(attempt.name)} = {one_more(attempt, 't')}")
     text = f"update {by_id(layout, 't')}\n   set {listing(changes, 7)}\n where {column(layout, 'id', 't')} in %(ids)s"
-    return Statement(text, ("ids",))
+    return Statement(text, ("ids", "token"))
 
 
 def claimed(layout: Layout) -> Statement:
@@ -125,6 +143,16 @@ select {identity_of(layout, "t")}, cast({carried} as char)
    and {carried} in %(tokens)s
  order by {column(layout, "id", "t")}"""
     return Statement(f"{text}\n   {lock}" if lock else text, ("ids", "tokens"))
+
+
+def hold_all(layout: Layout) -> Statement:
+    """Lock rows that carry a token and that nobody else has locked, and count them: all of a settlement's, nearly always."""
+    text = f"""\
+select count(*)
+  from {by_id(layout, "t")}
+ where {conjunction(held_rows(layout, "t"), 1)}
+   for update skip locked"""
+    return Statement(text, ("ids", "token"))
 
 
 def ack(layout: Layout) -> Statement:

@@ -109,6 +109,7 @@ class MysqlStore:
         self._take_to_extend = sql.take_to_extend(layout)
         self._extend = sql.extend(layout)
         self._held = sql.held(layout)
+        self._hold_all = sql.hold_all(layout)
         self._take_to_settle = sql.held(layout, "for update skip locked")
         self._wait_to_settle = sql.held(layout, "for update")
         self._writes = {
@@ -132,8 +133,15 @@ class MysqlStore:
 
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
-        taking = [self._take_to_extend, self._extend, self._held, self._take_to_settle, self._wait_to_settle]
-        every = [*self._claims.statements(), self._lease_end, *taking, *self._writes.values(), self._remove]
+        taking = [self._take_to_extend, self._extend, self._hold_all, self._held, self._take_to_settle]
+        every = [
+            *self._claims.statements(),
+            self._lease_end,
+            *taking,
+            self._wait_to_settle,
+            *self._writes.values(),
+            self._remove,
+        ]
         every += [self._look, *self._looks.statements(), self._fetch.statement if self._fetch else None]
         return [one for one in every if one is not None]
 
@@ -158,10 +166,12 @@ class MysqlStore:
     def extend(self, connection: Connection, ids: Sequence[Any], token: Token, new: Token) -> Extension:
         """Push the expiry of the rows that carry `token` to `new`, in one transaction, waiting for no one."""
         given = [{"ids": piece, "token": token, "new": new} for piece in lists.pieces(in_order(ids))]
-        with driver.writing(connection):
-            answers = lists.together(connection, [(self._take_to_extend, values) for values in given])
+        with driver.undoing(connection):
+            locks = [(self._take_to_extend, values) for values in given]
+            answers = lists.together(connection, [(driver.BEGIN, {}), *locks])
             taken = [[row[0] for row in answer.fetchall()] for answer in answers]
-            lists.together(connection, [(self._extend, {**given[0], "ids": some}) for some in taken if some])
+            writes = [(self._extend, {**given[0], "ids": some}) for some in taken if some]
+            lists.together(connection, [*writes, (driver.COMMIT, {})])
         extended = [id for some in taken for id in some]
         if len(extended) == len(ids):
             return Extension(extended, [])
@@ -175,16 +185,16 @@ class MysqlStore:
         repeated: bool = False,
         acked: Acked = NONE_ACKED,
     ) -> set[Any]:
-        """Write settlements in one transaction; returns the ids of those that took effect."""
+        """Write settlements in one transaction of two round trips; returns the ids of those that took effect."""
         shared, alone = share(settlements, drops_alone=self._writes[Verb.DROP] is not None)
         shared += share_acked(acked)
         tokens = {id: group.token for group in shared for id in group.ids}
         tokens.update((one.id, one.token) for one in alone)
-        with driver.writing(connection):
+        with driver.undoing(connection):
             effective = self._lock(connection, tokens)
             steps = [step for group in shared for step in self._steps_shared(group, effective)]
             steps += [step for one in alone if one.id in effective for step in self._steps_alone(one)]
-            lists.together(connection, steps)
+            lists.together(connection, [*steps, (driver.COMMIT, {})])
         if repeated and (doubted := not_among(effective, settlements, acked)):
             effective |= self._resolve(connection, doubted)
         return effective
@@ -203,8 +213,19 @@ class MysqlStore:
         return self._looks.waiting(connection)
 
     def _lock(self, connection: Connection, tokens: Mapping[Any, Token]) -> set[Any]:
-        """Lock the rows that carry their token; those that someone else keeps locked are waited for, the lost are not."""
+        """Begin, and lock the rows that carry their token; those that another keeps locked are waited for, the lost are not."""
         ids = in_order(list(tokens))
+        by_token: dict[Token, list[Any]] = {}
+        for id in ids:
+            by_token.setdefault(tokens[id], []).append(id)
+        locks = [
+            (self._hold_all, {"ids": piece, "token": token})
+            for token, some in by_token.items()
+            for piece in lists.pieces(some)
+        ]
+        answers = lists.together(connection, [(driver.BEGIN, {}), *locks])[1:]
+        if sum(answer.fetchall()[0][0] for answer in answers) == len(ids):
+            return set(ids)
         found = self._tokens(connection, self._take_to_settle, ids, set(tokens.values()))
         ours = {id for id, token in found.items() if tokens[id] == token}
         if len(ours) == len(ids):

@@ -9,7 +9,20 @@ select c.`id`
  limit %(limit)s;
 
 -- take (ids, group)
-select c.`id`, ifnull(c.`locked_until` >= '1900-01-01', 0)
+select c.`id`,
+       ifnull(c.`locked_until` >= '1900-01-01', 0),
+       cast(cast(greatest(utc_timestamp(6) + interval 30000002 - mod(microsecond(utc_timestamp(6)), 2) microsecond,
+           case when c.`locked_until` >= '1900-01-01'
+                then c.`locked_until` + interval 2 - mod(microsecond(c.`locked_until`), 2) microsecond
+                when c.`locked_until` >= '1000-01-01'
+                then c.`locked_until` + interval 365000 day + interval 2 - mod(microsecond(c.`locked_until`), 2) microsecond
+                else utc_timestamp(6) end) as datetime(6)) as char),
+       cast(ifnull(c.`attempt`, 0) + 1 as signed),
+       c.`partition_key`,
+       null,
+       cast(c.`group` as char),
+       c.`headers`,
+       c.`payload`
   from `app`.`jobs` as c force index (primary)
  where c.`id` in %(ids)s
    and c.`group` = %(group)s
@@ -18,14 +31,9 @@ select c.`id`, ifnull(c.`locked_until` >= '1900-01-01', 0)
  order by c.`id`
    for update skip locked;
 
--- claim (ids)
+-- claim (ids, token)
 update `app`.`jobs` as t force index (primary)
-   set t.`locked_until` = greatest(utc_timestamp(6) + interval 30000002 - mod(microsecond(utc_timestamp(6)), 2) microsecond,
-           case when t.`locked_until` >= '1900-01-01'
-                then t.`locked_until` + interval 2 - mod(microsecond(t.`locked_until`), 2) microsecond
-                when t.`locked_until` >= '1000-01-01'
-                then t.`locked_until` + interval 365000 day + interval 2 - mod(microsecond(t.`locked_until`), 2) microsecond
-                else utc_timestamp(6) end),
+   set t.`locked_until` = %(token)s,
        t.`attempt` = ifnull(t.`attempt`, 0) + 1
  where t.`id` in %(ids)s;
 
@@ -59,6 +67,13 @@ update `app`.`jobs` as t force index (primary)
    set t.`locked_until` = %(new)s
  where t.`id` in %(ids)s
    and t.`locked_until` = %(token)s;
+
+-- hold_all (ids, token)
+select count(*)
+  from `app`.`jobs` as t force index (primary)
+ where t.`id` in %(ids)s
+   and t.`locked_until` = %(token)s
+   for update skip locked;
 
 -- held (ids, tokens)
 select t.`id`, cast(t.`locked_until` as char)

@@ -20,7 +20,20 @@ select c.`User Id`
  limit %(limit)s;
 
 -- take (ids, group)
-select c.`User Id`, ifnull(c.`locked_until` >= '1900-01-01', 0)
+select c.`User Id`,
+       ifnull(c.`locked_until` >= '1900-01-01', 0),
+       cast(cast(greatest(utc_timestamp(6) + interval 30000002 - mod(microsecond(utc_timestamp(6)), 2) microsecond,
+           case when c.`locked_until` >= '1900-01-01'
+                then c.`locked_until` + interval 2 - mod(microsecond(c.`locked_until`), 2) microsecond
+                when c.`locked_until` >= '1000-01-01'
+                then c.`locked_until` + interval 365000 day + interval 2 - mod(microsecond(c.`locked_until`), 2) microsecond
+                else utc_timestamp(6) end) as datetime(6)) as char),
+       cast(ifnull(c.`attempt`, 0) + 1 as signed),
+       c.`a"b`,
+       unhex(sha2(weight_string(c.`a"b` as char(255)), 256)),
+       cast(c.`group` as char),
+       c.`headers`,
+       c.`pay%%load`
   from `My Schema`.`or"der %%s` as c force index (primary)
  where c.`User Id` in %(ids)s
    and c.`group` = %(group)s
@@ -29,14 +42,9 @@ select c.`User Id`, ifnull(c.`locked_until` >= '1900-01-01', 0)
  order by c.`User Id`
    for update skip locked;
 
--- claim (ids)
+-- claim (ids, token)
 update `My Schema`.`or"der %%s` as t force index (primary)
-   set t.`locked_until` = greatest(utc_timestamp(6) + interval 30000002 - mod(microsecond(utc_timestamp(6)), 2) microsecond,
-           case when t.`locked_until` >= '1900-01-01'
-                then t.`locked_until` + interval 2 - mod(microsecond(t.`locked_until`), 2) microsecond
-                when t.`locked_until` >= '1000-01-01'
-                then t.`locked_until` + interval 365000 day + interval 2 - mod(microsecond(t.`locked_until`), 2) microsecond
-                else utc_timestamp(6) end),
+   set t.`locked_until` = %(token)s,
        t.`attempt` = ifnull(t.`attempt`, 0) + 1
  where t.`User Id` in %(ids)s;
 
@@ -70,6 +78,13 @@ update `My Schema`.`or"der %%s` as t force index (primary)
    set t.`locked_until` = %(new)s
  where t.`User Id` in %(ids)s
    and t.`locked_until` = %(token)s;
+
+-- hold_all (ids, token)
+select count(*)
+  from `My Schema`.`or"der %%s` as t force index (primary)
+ where t.`User Id` in %(ids)s
+   and t.`locked_until` = %(token)s
+   for update skip locked;
 
 -- held (ids, tokens)
 select t.`User Id`, cast(t.`locked_until` as char)

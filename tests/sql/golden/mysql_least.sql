@@ -7,21 +7,31 @@ select c.`id`
  limit %(limit)s;
 
 -- take (ids)
-select c.`id`, 0
+select c.`id`,
+       0,
+       cast(cast(greatest(utc_timestamp(6) + interval 30000002 - mod(microsecond(utc_timestamp(6)), 2) microsecond,
+           case when c.`locked_until` >= '1900-01-01'
+                then c.`locked_until` + interval 2 - mod(microsecond(c.`locked_until`), 2) microsecond
+                when c.`locked_until` >= '1000-01-01'
+                then c.`locked_until` + interval 365000 day + interval 2 - mod(microsecond(c.`locked_until`), 2) microsecond
+                else utc_timestamp(6) end) as datetime(6)) as char),
+       1,
+       null,
+       null,
+       null,
+       null,
+       null,
+       c.`id`,
+       c.`locked_until`
   from `app`.`jobs` as c force index (primary)
  where c.`id` in %(ids)s
    and (c.`locked_until` is null or c.`locked_until` <= utc_timestamp(6))
  order by c.`id`
    for update skip locked;
 
--- claim (ids)
+-- claim (ids, token)
 update `app`.`jobs` as t force index (primary)
-   set t.`locked_until` = greatest(utc_timestamp(6) + interval 30000002 - mod(microsecond(utc_timestamp(6)), 2) microsecond,
-           case when t.`locked_until` >= '1900-01-01'
-                then t.`locked_until` + interval 2 - mod(microsecond(t.`locked_until`), 2) microsecond
-                when t.`locked_until` >= '1000-01-01'
-                then t.`locked_until` + interval 365000 day + interval 2 - mod(microsecond(t.`locked_until`), 2) microsecond
-                else utc_timestamp(6) end)
+   set t.`locked_until` = %(token)s
  where t.`id` in %(ids)s;
 
 -- claimed (ids)
@@ -56,6 +66,13 @@ update `app`.`jobs` as t force index (primary)
    set t.`locked_until` = %(new)s
  where t.`id` in %(ids)s
    and t.`locked_until` = %(token)s;
+
+-- hold_all (ids, token)
+select count(*)
+  from `app`.`jobs` as t force index (primary)
+ where t.`id` in %(ids)s
+   and t.`locked_until` = %(token)s
+   for update skip locked;
 
 -- held (ids, tokens)
 select t.`id`, cast(t.`locked_until` as char)
