@@ -62,7 +62,7 @@ def look_into(file: SourceFile, delivery: Delivery) -> None:
 
 def insertion(db: Any) -> str:
     """Write the INSERT with the placeholders of the driver that lent the connection."""
-    mark = "?" if type(db).__module__.startswith("sqlite3") else "%s"
+    mark = "?" if any(base.__module__ == "sqlite3" for base in type(db).__mro__) else "%s"
     marks = ", ".join([mark] * len(COLUMNS))
     renewed = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS[1:])
     return f"insert into {FINDINGS} ({', '.join(COLUMNS)}) values ({marks}) on conflict (id) do update set {renewed}"
