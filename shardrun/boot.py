@@ -19,9 +19,10 @@ from shardrun.coordinator import clock, loop
 from shardrun.coordinator.batches import Batched
 from shardrun.coordinator.child import Spec
 from shardrun.coordinator.listener import listening
+from shardrun.coordinator.offers import Offered
 from shardrun.coordinator.pins import Pinned
 from shardrun.coordinator.replica import Replica
-from shardrun.coordinator.service import Service
+from shardrun.coordinator.service import Holding, Service
 from shardrun.coordinator.threads import DatabaseThreads
 from shardrun.coordinator.waiting import Events
 from shardrun.db.connect import database
@@ -148,7 +149,8 @@ def budget_problems(
 
 def needs_of(settings: Settings, subscriptions: Sequence[Subscription]) -> Needs:
     """Say what the coordinator's pool has to serve."""
-    held = [each.lanes(settings.processes) for each in subscriptions if each.queue.form is not Form.LEASE]
+    holding = [each for each in subscriptions if each.queue.form is not Form.LEASE and not each.transactional]
+    held = [each.lanes(settings.processes) for each in holding]
     return Needs(held, leases=len(held) < len(subscriptions))
 
 
@@ -254,8 +256,9 @@ def _services(opened: Opened) -> list[Service]:
     for subscription, label, store in pairs:
         in_turn = opened.database.one_writer or subscription.queue.partition_key is not None
         poll = settings.poll_interval if subscription.poll_interval is None else subscription.poll_interval
-        form, size = subscription.queue.form, subscription.batch or 1
-        pinned = form is not Form.LEASE and not opened.database.one_writer
+        size = subscription.batch or 1
+        holding = _holding(subscription, opened.database.one_writer)
+        in_turn = in_turn or isinstance(holding, Offered)
         services.append(
             Service(
                 subscription=subscription,
@@ -264,14 +267,23 @@ def _services(opened: Opened) -> list[Service]:
                 pacing=Pacing(
                     poll=poll,
                     together=1 if in_turn else max(1, opened.budget.coordinator - 1),
-                    most=size if pinned else max(size, LARGEST_CLAIM),
+                    most=size if holding.pins else max(size, LARGEST_CLAIM),
                 ),
-                book=LeaseBook(subscription.lease if form is Form.LEASE else float("inf")),
+                book=LeaseBook(subscription.lease if subscription.queue.form is Form.LEASE else float("inf")),
                 children=settings.processes,
-                holding=Pinned() if pinned else Batched(reads_ahead=form is Form.LEASE),
+                holding=holding,
             )
         )
     return services
+
+
+def _holding(subscription: Subscription, one_writer: bool) -> Holding:
+    """Choose how a subscription's rows are held."""
+    if subscription.queue.form is Form.LEASE:
+        return Batched()
+    if subscription.transactional:
+        return Offered()
+    return Batched(reads_ahead=False) if one_writer else Pinned()
 
 
 def lanes_of(settings: Settings, declared: Declared) -> list[list[int]]:

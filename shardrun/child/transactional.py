@@ -25,13 +25,16 @@ from shardrun.errors import ConnectionLost, ShardrunError, StatementFailed
 from shardrun.handler import Plan
 from shardrun.policy.endings import Settled, with_charge
 from shardrun.policy.verbs import ACK, DROP, FAILED, UNDECODABLE, Verb
-from shardrun.queue import Subscription
+from shardrun.queue import Form, Subscription
 from shardrun.ring.wire import Frame
 from shardrun.ring.words import LOST, MISSED
 
 LOCK_SECONDS = 1.0
 """How long a take waits for whoever has locked the row. Larger: a lane stands still for longer. Smaller: short transactions
 of the user's own send the row back."""
+
+OFFERED_SECONDS = 0.1
+"""How long that is where a row was only offered: most often whoever has locked it is another replica's child, and keeps it."""
 
 NOT_OURS = "it is not this replica's any more"
 CHANGED = "the row was changed or deleted inside its own transaction"
@@ -69,6 +72,7 @@ class TransactionalCall(Call):
         self._description = description
         self._wake = wake
         self._verbs: Taking | None = None
+        self._patience = LOCK_SECONDS if subscription.queue.form is Form.LEASE else OFFERED_SECONDS
 
     def run(self, row: Frame, began: float) -> Frame:
         """Take a row, call the handler, settle the row, and return the row's report."""
@@ -83,7 +87,7 @@ class TransactionalCall(Call):
             place.give_back()
 
     def _run(self, row: Frame, began: float, place: Reserved, connection: Connection) -> Frame:
-        patience = min(LOCK_SECONDS, row[4] - boot_time())
+        patience = min(self._patience, row[4] - boot_time())
         try:
             if not self._taking.take(connection, row[2], row[9], patience):
                 return self._unrun(row, began, MISSED, NOT_OURS)
@@ -129,7 +133,7 @@ class TransactionalCall(Call):
     def _settle(self, row: Frame, began: float, place: Reserved, ending: Ending, keep: bool) -> Frame:
         """Settle a row in its transaction and commit; where that fails the attempt has, and its writes are undone."""
         settled, attempt = self._decide(row, ending)
-        settlement = Settlement(settled.verb, row[2], row[9], settled.delay, settled.reason, max(0, attempt - 1))
+        settlement = settlement_of(row, settled, attempt)
         connection = place.connection
         try:
             if not self._taking.settle(connection, settlement, keep):
@@ -195,6 +199,12 @@ class TransactionalCall(Call):
 
     def _unrun(self, row: Frame, began: float, code: int, why: str) -> Frame:
         return (row[0], code, _micros(began), None, why, None)
+
+
+def settlement_of(row: Frame, settled: Settled, attempt: int) -> Settlement:
+    """Write down what settles a row; the count is what the row has after it."""
+    count = attempt - 1 if settled.verb is Verb.SNOOZE else attempt
+    return Settlement(settled.verb, row[2], row[9], settled.delay, settled.reason, max(0, count))
 
 
 def _micros(began: float) -> int:

@@ -15,9 +15,9 @@ from shardrun.child.call import MICROSECONDS, boot_time
 from shardrun.child.endings import Ending, error_text
 from shardrun.child.logs import running
 from shardrun.child.pools import Reserved
-from shardrun.child.transactional import CHANGED, LOCK_SECONDS, NOT_OURS, TransactionalCall
+from shardrun.child.transactional import CHANGED, NOT_OURS, TransactionalCall, settlement_of
 from shardrun.db import inserted
-from shardrun.db.store import Connection, Settlement
+from shardrun.db.store import Connection
 from shardrun.db.taking import TransactionEnded
 from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFailed
 from shardrun.policy.endings import Settled
@@ -64,7 +64,7 @@ class TransactionalBatchCall(TransactionalCall, BatchCall):
 
     def _take_all(self, connection: Connection, rows: Sequence[Frame], deadline: float) -> list[Frame]:
         """Begin with the first row that can be taken, and take what can be had of the others without waiting."""
-        patience = min(LOCK_SECONDS, deadline - boot_time())
+        patience = min(self._patience, deadline - boot_time())
         for place, row in enumerate(rows):
             try:
                 if not self._taking.take(connection, row[2], row[9], patience):
@@ -109,7 +109,7 @@ class TransactionalBatchCall(TransactionalCall, BatchCall):
         connection = place.connection
         try:
             for number, row in enumerate(rows):
-                settlement = _settlement(row, *decided[row[0]])
+                settlement = settlement_of(row, *decided[row[0]])
                 if number == 0:
                     written = self._taking.settle(connection, settlement, keep)
                 else:
@@ -154,7 +154,3 @@ class TransactionalBatchCall(TransactionalCall, BatchCall):
                 ending = self._failed(row, error)
             reports.append(self._unsettled(row, began, place, ending))
         return reports
-
-
-def _settlement(row: Frame, settled: Settled, attempt: int) -> Settlement:
-    return Settlement(settled.verb, row[2], row[9], settled.delay, settled.reason, max(0, attempt - 1))

@@ -61,8 +61,12 @@ class Batched:
         """Tell that it has no connection for itself: it needs one now and then."""
         return True
 
-    def claim(self, replica: Replica, work: Work[list[Claimed]], done: DoneClaiming) -> None:
-        """Run a claim."""
+    def claim(self, replica: Replica, service: Service, limit: int, full_keys: list[Any], done: DoneClaiming) -> None:
+        """Claim on any connection."""
+
+        def work(connection: Connection) -> list[Claimed]:
+            return service.store.claim(connection, limit, full_keys)
+
         replica.threads.submit(work, lambda result: done(result, None))
 
     def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:

@@ -6,7 +6,7 @@ from shardrun.coordinator import clock, one_writer, route, settle
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Ended, Lane, Service
 from shardrun.coordinator.threads import Pin
-from shardrun.db.store import Claimed, Connection, Verb
+from shardrun.db.store import Claimed, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError
 from shardrun.policy.leases import Held
 
@@ -44,13 +44,6 @@ def _send(replica: Replica, service: Service, limit: int, now: float) -> None:
     full, half = service.full(), service.per_lane // 2
     full_keys = service.keys_left_out(full)
 
-    one_lanes = route.one_lanes_rows(service) if service.holds_one_lane else None
-
-    def work(connection: Connection) -> list[Claimed]:
-        if one_lanes is None:
-            return service.store.claim(connection, limit, full_keys)
-        return service.locks.claim(connection, limit, full_keys, one_lanes)
-
     def done(result: list[Claimed] | ShardrunError, pin: Pin | None) -> None:
         if isinstance(result, ShardrunError):
             _failed(replica, service, limit, result)
@@ -59,7 +52,7 @@ def _send(replica: Replica, service: Service, limit: int, now: float) -> None:
             service.full_lanes, service.half_full = full if service.pacing.drought else [], half
             service.look_for_room()  # their rows may have ended while this claim was under way
 
-    service.holding.claim(replica, work, done)
+    service.holding.claim(replica, service, limit, full_keys, done)
 
 
 def _took(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from shardrun.coordinator import clock, settle
+from shardrun.coordinator import clock, route, settle
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import DoneClaiming, Ended, Service
 from shardrun.coordinator.threads import Done, Pin, Work
@@ -120,8 +120,15 @@ class Pinned:
         """Tell whether it has no connection and asks for none."""
         return not (self.grips or service.pacing.under_way)
 
-    def claim(self, replica: Replica, work: Work[list[Claimed]], done: DoneClaiming) -> None:
-        """Run a claim, and keep its connection where it took a row."""
+    def claim(self, replica: Replica, service: Service, limit: int, full_keys: list[Any], done: DoneClaiming) -> None:
+        """Claim on a connection, and keep that where it took a row."""
+        one_lanes = route.one_lanes_rows(service) if service.holds_one_lane else None
+
+        def work(connection: Connection) -> list[Claimed]:
+            if one_lanes is None:
+                return service.store.claim(connection, limit, full_keys)
+            return service.locks.claim(connection, limit, full_keys, one_lanes)
+
         replica.threads.submit_pinning(work, done)
 
     def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:

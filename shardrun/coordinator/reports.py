@@ -42,7 +42,7 @@ def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
             unstarted(service, held)
             continue
         if code in (words.MISSED, words.LOST):
-            (transactions.missed if code == words.MISSED else transactions.lost)(service, held, frame[4])
+            (transactions.missed if code == words.MISSED else transactions.lost)(replica, service, held, frame[4])
             continue
         child.finished += 1
         service.timed_rows += 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from shardrun.db.locks import LockStore
+from shardrun.db.offers import OfferStore
 from shardrun.db.store import Backlog, Claimed, LeaseStore, Store, Verb
 from shardrun.errors import ShardrunError
 from shardrun.policy.leases import Held, LeaseBook
@@ -100,6 +101,13 @@ class Batch:
         return held.id not in self.tokens.get(held.token, ())
 
 
+class Resting(NamedTuple):
+    """A row that is not offered for a moment, nor what follows it in its lane."""
+
+    until: float
+    lane_key: Any
+
+
 @dataclass(slots=True)
 class Counts:
     """Rows by outcome since the start; `lost` rows were held by another when they ended."""
@@ -120,7 +128,8 @@ DoneClaiming = Callable[[list[Claimed] | ShardrunError, "Pin | None"], None]
 
 
 class Holding(Protocol):
-    """How a subscription's rows are held: by what they carry (batches.py), or by the connections that claimed them (pins.py)."""
+    """How a subscription's rows are held: by what they carry (batches.py), by the connections that claimed them (pins.py), or
+    not at all, until a child takes them (offers.py)."""
 
     reads_ahead: bool
     """Whether rows may wait in front of busy lanes."""
@@ -133,8 +142,8 @@ class Holding(Protocol):
     def is_without(self, service: Service) -> bool:
         """Tell whether it has no connection for itself."""
 
-    def claim(self, replica: Replica, work: Work[list[Claimed]], done: DoneClaiming) -> None:
-        """Run a claim; `done` gets what it took, and the connection that was pinned for that."""
+    def claim(self, replica: Replica, service: Service, limit: int, full_keys: list[Any], done: DoneClaiming) -> None:
+        """Claim up to `limit` rows; `done` gets what it took, and the connection that was pinned for that."""
 
     def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:
         """Note which connection holds rows that were claimed on it."""
@@ -185,6 +194,7 @@ class Service:
     backlog_endings: int = 0  # after how many endings of rows of this replica that was
     awaited: set[Any] = field(default_factory=set)  # rows that this run put off, while it runs until empty
     explained: bool = False  # why a claim took nothing was asked for
+    resting: dict[Any, Resting] = field(default_factory=dict)  # rows that another had just taken
     releasing: int = 0  # rows on their way back to the queue: nothing is claimed past them
 
     @property
@@ -201,6 +211,16 @@ class Service:
     def locks(self) -> LockStore:
         """Give the store of a subscription whose rows are held by connections."""
         return cast(LockStore, self.store)
+
+    @property
+    def is_offered(self) -> bool:
+        """Tell whether nothing holds a row before a child has taken it by a lock of its own (R3)."""
+        return self.subscription.transactional and self.subscription.queue.form is not Form.LEASE
+
+    @property
+    def offers(self) -> OfferStore:
+        """Give the store of a subscription whose rows are taken by children."""
+        return cast(OfferStore, self.store)
 
     @property
     def holds_one_lane(self) -> bool:

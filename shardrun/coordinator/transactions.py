@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardrun.coordinator import route, settle
+from shardrun.coordinator import offers, route, settle
 from shardrun.coordinator.replica import Replica, log
 from shardrun.coordinator.service import Ended, Service
 from shardrun.db.store import Connection, Verb
@@ -20,10 +20,17 @@ def end(replica: Replica, service: Service, ended: Ended) -> None:
     """Note what a child has settled and committed."""
     held = ended.held
     settle.took_effect(replica, service, ended, adopted=held.token != held.handed_token)
+    settle.freed(replica, service)
 
 
-def missed(service: Service, held: Held, why: str | None) -> None:
-    """Put back a row that a child could not take; it counts nothing, and is not handed out before it is known to be ours."""
+def missed(replica: Replica, service: Service, held: Held, why: str | None) -> None:
+    """Put back a row that a child could not take; it counts nothing, and is not handed out before it is known to be ours.
+
+    One that was only offered is forgotten.
+    """
+    if service.is_offered:
+        offers.rest(replica, service, held, why)
+        return
     log.info("%s row %s could not be taken for now: %s", service.name, held.id, why)
     if service.book.missed(held):
         route.put_back(service, held)
@@ -31,10 +38,10 @@ def missed(service: Service, held: Held, why: str | None) -> None:
         service.counts.lost += 1
 
 
-def lost(service: Service, held: Held, why: str | None) -> None:
+def lost(replica: Replica, service: Service, held: Held, why: str | None) -> None:
     """Forget a row of which a child has found that it is another's; one that was claimed again meanwhile is ours."""
     if held.token != held.handed_token:
-        missed(service, held, why)
+        missed(replica, service, held, why)
         return
     service.leave_line(held)
     service.book.forget(held)
@@ -60,6 +67,9 @@ def look_first(replica: Replica, held: Held, then: Callable[[], None]) -> None:
     def done(result: Fate | ShardrunError) -> None:
         if isinstance(result, ConnectionLost | DatabaseUnreachable):
             replica.connection_lost(result)
+        if isinstance(result, Conflict) and service.is_offered:  # whoever has locked it now, its child has not
+            lost(replica, service, held, "its child died, and another has taken it")
+            return
         if isinstance(result, ConnectionLost | DatabaseUnreachable | Conflict):
             replica.later(FIRST, lambda: replica.threads.submit(work, done, urgent=True))
             return
@@ -67,7 +77,7 @@ def look_first(replica: Replica, held: Held, then: Callable[[], None]) -> None:
         if isinstance(result, ShardrunError) or result is Fate.HELD or held.token != held.handed_token:
             then()
         elif result is Fate.LOST:
-            lost(service, held, "its child died in its transaction")
+            lost(replica, service, held, "its child died in its transaction")
         else:
             verb = Verb(result.value)
             log.info("%s row %s: its transaction had committed: %s", service.name, held.id, WORDS[verb])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.process.site import Site
 from tests.waiting import eventually
@@ -40,13 +43,24 @@ def is_pausing(site: Site) -> bool:
     return bool(site.run("select 1 from pg_stat_activity where wait_event = 'PgSleep' and query ilike 'commit'"))
 
 
-def test_a_child_killed_at_any_point_leaves_each_effect_once(site: Site) -> None:
+@pytest.fixture(params=["sqlite lease", "postgres lease", "postgres row lock", "postgres advisory"])
+def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Site, str]]:
+    """Give a database of each kind, and each form of holding rows there."""
+    dialect, _, form = request.param.partition(" ")
+    site = Site(dialect, tmp_path, None if dialect == "sqlite" else request.getfixturevalue(dialect))
+    site.create("q")
+    yield site, form
+    site.close()
+
+
+def test_a_child_killed_at_any_point_leaves_each_effect_once(killed: tuple[Site, str]) -> None:
     """B5, R3, R4, H2: after the take, before and after its write, in its settlement, after its commit, idle; none is lost."""
+    site, form = killed
     effects(site)
     for at in POINTS:
         site.add({"at": at})
     site.add({}, {})
-    replica = site.start_module(MODULE, "-p", "1")
+    replica = site.start_module(MODULE, "-p", "1", FORM=form)
     if site.dialect == "postgres":
         eventually(lambda: is_pausing(site), 20)
         replica.kill_child(replica.family()[0])

@@ -17,6 +17,9 @@ from tests.witness import Witness
 FOLDER = Path(os.environ.get("ACTS_FOLDER", ""))
 witness = Witness(FOLDER / "witness")
 transfers: Queue[Any] = Queue.standard("q")
+if (form := os.environ.get("FORM", "lease")) != "lease":
+    roles: Any = {name: column for name, column in transfers.roles.items() if name != "locked_until"}
+    transfers = Queue("q", **roles, advisory_lock="row-{id}" if form == "advisory" else None)
 beside: Queue[Any] = Queue.standard("beside")
 LEASE = float(os.environ.get("LEASE", "30"))
 
@@ -40,7 +43,14 @@ class Body:
             die()
 
 
-@transfers.handler(workers=1, transactional=True, max_attempts=5, retry=Backoff(first=0.05, jitter=0), lease=LEASE)
+@transfers.handler(
+    workers=1,
+    transactional=True,
+    max_attempts=5,
+    dead_letter="q_dead",
+    retry=Backoff(first=0.05, jitter=0),
+    lease=LEASE,
+)
 def move(body: Body, delivery: Delivery) -> Answer:
     """Write an effect, and do at the first attempt what the payload says."""
     at = body.at if delivery.attempt == 1 else ""

@@ -20,11 +20,13 @@ from shardrun.errors import Conflict, DeclarationProblem, ShardrunError, Stateme
 
 NOTHING: Mapping[str, Any] = {
     "limit": 0,
+    "page": 0,
     "full_keys": "{}",
     "avoided": "{}",
     "busy": "{}",
     "ids": "{}",
     "id": None,
+    "token": "",
     "key": None,
     "delay": None,
     "attempt": 0,
@@ -130,7 +132,8 @@ class HoldingStore:
         avoided = self._ids(self._avoided.ids())
         return {"limit": limit, "full_keys": full, "avoided": avoided, "group": self.layout.group}
 
-    def _step(self, one: Settlement) -> Step:
+    def step(self, one: Settlement) -> Step:
+        """Give the statement and the values of one settlement."""
         statement = self._verbs[one.verb]
         if statement is None:
             raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
@@ -203,7 +206,7 @@ class RowLockStore(HoldingStore):
         return self._or_let_go(connection, claim)
 
     def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
-        steps = [self._step(one) for one in settlements]
+        steps = [self.step(one) for one in settlements]
         if (
             connection.info.transaction_status == TransactionStatus.IDLE
         ):  # an error has ended the one that held the rows
@@ -292,7 +295,7 @@ class AdvisoryStore(HoldingStore):
             return []
 
     def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
-        steps = [self._step(one) for one in settlements]
+        steps = [self.step(one) for one in settlements]
         keys = [] if keeps else [self._key_of[one.id] for one in settlements if one.id in self._key_of]
         unlock: list[Step] = [(locks_sql.UNLOCK_ONE, {"key": key}) for key in keys]  # after the COMMIT (R11)
         cursors = driver.run_together(connection, [self._isolated, *steps, COMMIT, *unlock])[1:]

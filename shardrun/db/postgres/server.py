@@ -16,7 +16,9 @@ from shardrun.db.operate import Counts, Sessions
 from shardrun.db.postgres import catalogue, ddl, driver, fetch, listen, operate, pooler, sql, taking
 from shardrun.db.postgres.driver import Connection
 from shardrun.db.postgres.locks import AdvisoryStore, RowLockStore
+from shardrun.db.postgres.offers import KeyOfferStore, RowOfferStore
 from shardrun.db.postgres.store import PostgresStore
+from shardrun.db.postgres.taking_offered import KeyTaking, RowTaking
 from shardrun.db.store import Store
 from shardrun.db.table import Column, Layout, Table, lay
 from shardrun.errors import (
@@ -236,7 +238,8 @@ class Postgres:
         utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
-        return STORES[queue.form](layout, where, encodes_all=utf8, fetch=own, name=queue.name)
+        stores = OFFERS if subscription.transactional else STORES
+        return stores[queue.form](layout, where, encodes_all=utf8, fetch=own, name=queue.name)
 
     def needs_session(self, connection: Connection, who: str, what: str) -> list[ShardrunError]:
         """Refuse what needs a session of its own, where a pooler gives none: at most one problem."""
@@ -251,7 +254,7 @@ class Postgres:
 
     def taking(self, layout: Layout) -> taking.PostgresTaking:
         """Build the statements of a subscription's deliveries in transactions."""
-        return taking.PostgresTaking(layout)
+        return TAKINGS[layout.form](layout)
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index, a trigger that keeps rows from being deleted."""
@@ -319,6 +322,18 @@ STORES: dict[Form, type[PostgresStore] | type[RowLockStore] | type[AdvisoryStore
     Form.LEASE: PostgresStore,
     Form.ROW_LOCK: RowLockStore,
     Form.ADVISORY: AdvisoryStore,
+}
+
+OFFERS: dict[Form, type[PostgresStore] | type[RowOfferStore] | type[KeyOfferStore]] = {
+    Form.LEASE: PostgresStore,
+    Form.ROW_LOCK: RowOfferStore,
+    Form.ADVISORY: KeyOfferStore,
+}
+
+TAKINGS: dict[Form, type[taking.PostgresTaking]] = {
+    Form.LEASE: taking.PostgresTaking,
+    Form.ROW_LOCK: RowTaking,
+    Form.ADVISORY: KeyTaking,
 }
 
 DEFAULTS: dict[str, Any] = {

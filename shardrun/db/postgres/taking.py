@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
@@ -21,6 +21,8 @@ from shardrun.errors import ConnectionLost, StatementFailed
 
 IN_UTC = "select set_config('TimeZone', 'UTC', true)"
 """Whole days are moved in UTC, as by the coordinator: elsewhere they may be an hour longer, or some minutes in older times."""
+
+Fates = tuple[Statement, Statement | None]
 
 NOT_OURS = ("3B001", "25P01")
 """SQLSTATEs of a savepoint that is not there: no such one, or no transaction at all."""
@@ -56,38 +58,55 @@ class Lent(psycopg.Connection[Any]):
             raise refusal(self.transaction_of, call)
 
 
+class Settling(Protocol):
+    """Writes settlements."""
+
+    def step(self, one: Settlement) -> driver.Step:
+        """Give the statement and the values of one settlement."""
+
+
 class PostgresTaking:
     """Rows of one subscription in transactions of a child."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._take = take(layout)
-        self._take_free = take(layout, "skip locked")
-        self._fate = fate(layout)
+        self._take, self._take_free, self._fate = self._statements(layout)
         self._begin = "begin" if layout.isolation is None else f"begin isolation level {layout.isolation}"
-        self._stores = {utf8: PostgresStore(layout, layout.table.name, utf8) for utf8 in (True, False)}
+        self._stores = {utf8: self._store(layout, utf8) for utf8 in (True, False)}
+
+    def _statements(self, layout: Layout) -> tuple[Statement, Statement, Fates]:
+        return take(layout), take(layout, "skip locked"), fate(layout)
 
     def take(self, connection: Lent, id: Any, token: Token, patience: float) -> bool:
         """Begin, lock the row while it carries the token, set the savepoint; waits `patience` seconds for the lock."""
-        wanted = _spelt(connection, self._take, {"id": id, "token": token})
-        return patiently(lambda: self._take_now(connection, wanted), patience)
+        wanted = spelt(connection, self._take, self._values(id, token))
+        return patiently(lambda: self._take_now(connection, id, wanted), patience)
 
-    def _take_now(self, connection: Lent, wanted: str) -> bool:
+    def _take_now(self, connection: Lent, id: Any, wanted: str) -> bool:
         with driver.naming_errors(connection):
-            if _send(connection, self._begin, wanted).ntuples:
-                _send(connection, f"savepoint {SAVEPOINT}")
+            if self._begin_and_take(connection, id, wanted):
+                send(connection, f"savepoint {SAVEPOINT}")
                 return True
         self.abandon(connection)
         return False
+
+    def _begin_and_take(self, connection: Lent, id: Any, wanted: str) -> bool:  # noqa: ARG002
+        return bool(send(connection, self._begin, wanted).ntuples)
+
+    def _values(self, id: Any, token: Token) -> dict[str, Any]:
+        return {"id": id, "token": token}
+
+    def _store(self, layout: Layout, utf8: bool) -> Settling:
+        return PostgresStore(layout, layout.table.name, utf8)
 
     def take_also(self, connection: Lent, rows: Sequence[tuple[Any, Token]]) -> set[Any]:
         """Lock more rows, those that nobody has locked, and set the savepoint behind them."""
         taken = set()
         with driver.naming_errors(connection):
             for id, token in rows:
-                if _send(connection, _spelt(connection, self._take_free, {"id": id, "token": token})).ntuples:
+                if send(connection, spelt(connection, self._take_free, self._values(id, token))).ntuples:
                     taken.add(id)
-            _send(connection, f"savepoint {SAVEPOINT}")
+            send(connection, f"savepoint {SAVEPOINT}")
         return taken
 
     def settle(self, connection: Lent, settlement: Settlement, keep: bool) -> bool:
@@ -106,7 +125,7 @@ class PostgresTaking:
         info = connection.info
         utf8 = info.parameter_status("server_encoding") == "UTF8" and info.encoding == "utf-8"
         try:
-            result = _send(connection, first, _spelt(connection, *self._stores[utf8].step(settlement)))
+            result = send(connection, first, spelt(connection, *self._stores[utf8].step(settlement)))
         except psycopg.Error as error:
             if error.sqlstate in NOT_OURS:
                 raise ended("a COMMIT or ROLLBACK of its own") from error
@@ -127,7 +146,7 @@ class PostgresTaking:
     def commit(self, connection: Lent) -> None:
         """Commit; `ConnectionLost` leaves that in doubt."""
         with driver.naming_errors(connection):
-            if _send(connection, "commit").command_status != b"COMMIT":  # what has failed, it rolls back without a word
+            if send(connection, "commit").command_status != b"COMMIT":  # what has failed, it rolls back without a word
                 raise StatementFailed(ABORTED)
 
     def abandon(self, connection: Lent) -> None:
@@ -154,7 +173,7 @@ class PostgresTaking:
         connection.transaction_of = what
 
 
-def _send(connection: Lent, *texts: str) -> PGresult:
+def send(connection: Lent, *texts: str) -> PGresult:
     """Run statements in one round trip and none of psycopg's machinery, which takes any ROLLBACK for the end of what it has
     prepared; gives the result of the last.
     """
@@ -164,7 +183,8 @@ def _send(connection: Lent, *texts: str) -> PGresult:
     return result
 
 
-def _spelt(connection: Lent, statement: Statement, values: Mapping[str, Any]) -> str:
+def spelt(connection: Lent, statement: Statement, values: Mapping[str, Any]) -> str:
+    """Write a statement with its values in it."""
     return str(psycopg.ClientCursor(connection, row_factory=tuple_row).mogrify(statement.text, values))
 
 

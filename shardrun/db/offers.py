@@ -1,0 +1,36 @@
+"""What the coordinator asks of a store whose rows are only offered: a child takes each by a lock of its own session.
+
+An offered row is held by nobody. Its token is a stamp: it tells whether the row is still as it was offered. Whoever takes the
+row locks it first and compares; a row that was changed meanwhile, in whatever column, is offered anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from shardrun.db.store import Claimed, Connection, Settlement, Store, Token
+
+
+class OfferStore(Store, Protocol):
+    """The statements of one subscription whose rows are taken by children, under row locks or locks on keys."""
+
+    def offer(
+        self,
+        connection: Connection,
+        limit: int,
+        full_keys: Sequence[Any],
+        offered: Sequence[Any],
+        resting: Sequence[Any],
+    ) -> list[Claimed]:
+        """Read up to `limit` due rows that nobody has locked at this moment, in claim order, and hold none of them.
+
+        Without those whose lane key is in `full_keys`, and those of the ids that are `offered` now, or `resting`. Attempts
+        are counted in what is returned only.
+        """
+
+    def settle_offered(self, connection: Connection, settlement: Settlement) -> Token | None:
+        """Take a row that still carries its token, write its settlement, commit; waits for nobody.
+
+        Returns the token that it carries from then on, or "" where it has none; None where the row was changed or is taken.
+        """
