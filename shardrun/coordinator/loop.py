@@ -34,8 +34,8 @@ def run(replica: Replica) -> None:
             pins.watch_long_ones(replica)
             while not replica.has_ended:
                 outage.recover(replica)
+                route.route(replica)  # before the next claims: what has come starts first
                 claim.claim(replica)
-                route.route(replica)
                 supervisor.look_at_quiet(replica)
                 look_whether_empty(replica)
                 nothing_due.explain(replica)
