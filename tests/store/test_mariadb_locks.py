@@ -141,6 +141,7 @@ def test_a_row_is_read_again_behind_the_lock_on_its_key(place: Place, level: str
     store._lock_first = late
     assert holder.taken().id == 2
     assert other.taken().id == 3
+    assert place.run("select is_free_lock('accounts-a')") == [(1,)]
 
 
 def test_rows_of_one_key_go_one_at_a_time_over_tables_databases_and_other_programs(place: Place) -> None:
@@ -238,6 +239,18 @@ def test_a_settlement_that_waits_for_a_lock_too_long_is_tried_again(place: Place
     assert holder.end(Verb.BURY, row, reason="no")
     assert place.run("select id, attempt, last_error from q_dead") == [(1, 1, "no")]
     assert place.run("select count(*) from q") == [(0,)]
+
+
+def test_crashes_are_counted_in_the_transaction_that_holds_the_row(place: Place) -> None:
+    """R8: the row is not let go of for a moment, however often its child dies."""
+    place.create_usual()
+    keyed(place, "a")
+    holder = Holding(place, queue_of("row lock"))
+    row = holder.taken()
+    assert all(holder.end(Verb.RECOUNT, row, attempt=attempt) for attempt in (2, 3))
+    assert place.run("select attempt from q") == [(None,)]
+    assert holder.end(Verb.RELEASE, row, attempt=3)
+    assert place.run("select attempt from q") == [(3,)]
 
 
 @contextmanager
