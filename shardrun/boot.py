@@ -254,11 +254,10 @@ def _services(opened: Opened) -> list[Service]:
     subscriptions = transactions.with_timeouts(opened.declared.subscriptions, opened.database.one_writer)
     pairs = zip(subscriptions, opened.declared.labels, opened.stores, strict=True)
     for subscription, label, store in pairs:
-        in_turn = opened.database.one_writer or subscription.queue.partition_key is not None
         poll = settings.poll_interval if subscription.poll_interval is None else subscription.poll_interval
         size = subscription.batch or 1
         holding = _holding(subscription, opened.database.one_writer)
-        in_turn = in_turn or isinstance(holding, Offered)
+        in_turn = isinstance(holding, Offered) or _in_turn(subscription, opened.database)
         services.append(
             Service(
                 subscription=subscription,
@@ -275,6 +274,12 @@ def _services(opened: Opened) -> list[Service]:
             )
         )
     return services
+
+
+def _in_turn(subscription: Subscription, target: Database) -> bool:
+    """Tell whether one claim at a time is to be under way: others beside it would cost more, or break an order (C4)."""
+    costs_more = subscription.queue.form is Form.LEASE and target.leases_in_turn
+    return target.one_writer or costs_more or subscription.queue.partition_key is not None
 
 
 def _holding(subscription: Subscription, one_writer: bool) -> Holding:

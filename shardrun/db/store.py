@@ -149,6 +149,8 @@ class Database(Protocol):
 
     one_writer: bool
     """True where one connection at a time can write (SQLite): the coordinator then uses one connection."""
+    leases_in_turn: bool
+    """True where claims of leases side by side cost more than one after another, since all read the same candidates."""
 
     @property
     def column_kind(self) -> type[Column]:

@@ -95,10 +95,9 @@ def test_rows_of_a_coordinator_that_is_killed_are_free_at_once(held: tuple[Site,
     assert attempts(site, 1) == ([1, 1] if form == "row lock" else [1, 2])
 
 
-@ON_SERVER
-def test_rows_in_work_leave_a_connection_of_the_pool_free(server_site: Site, form: str) -> None:
+def test_rows_in_work_leave_a_connection_of_the_pool_free(served: tuple[Site, str]) -> None:
     """C2, F2: with more lanes than connections fewer rows run at once, never more than the pool less one; all get done."""
-    site = server_site
+    site, form = served
     site.add_keyed([(f"key-{row}", {"do": "sleep", "for": 0.1}) for row in range(30)])
     site.start("-p", "2", "--pool-size", "4", form=form, workers=8)
     seen = []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scripts import guarantees
+from shardrun import boot, config, registry
 from shardrun.db import forms
 from shardrun.db.forms import Mode, On
 from shardrun.errors import NotInThisVersion, Problems, ShardrunError, Unsupported
@@ -99,3 +100,31 @@ def test_readmes_table_is_what_the_code_declares() -> None:
     assert readme == guarantees.written(readme)
     with pytest.raises(ValueError, match="has no lines"):
         guarantees.written("nothing")
+
+
+def claims_at_once(place: Place, form: Form, without: list[str]) -> int:
+    """Say how many claims one subscription of a replica may have under way, whose pool has four connections."""
+    roles = dict(ROLES[form])
+    queue = usual(**{**roles, "without": [*roles.pop("without", []), *without]})
+    subscribed = subscribe(queue, workers=8)
+    settings = config.load({"dsn": place.dsn, "pool_size": 4, "processes": 2}, None, {}, ".")
+    opened = boot.open_all(settings, registry.Declared([subscribed], ["q"], [queue], []))
+    (service,) = boot._services(opened)
+    return service.pacing.together
+
+
+def test_claims_go_one_at_a_time_where_more_would_cost_or_break_an_order(place: Place) -> None:
+    """C4: on SQLite, with a partition key, and leases on MySQL and MariaDB; elsewhere as many as there are connections (C2)."""
+    place.create_usual()
+    forms_here = [
+        form for form in (Form.ROW_LOCK, Form.LEASE) if forms.cell(form, Mode.PLAIN, DIALECTS[place.dialect]).is_there
+    ]
+    with_keys = {form: claims_at_once(place, form, []) for form in forms_here}
+    assert set(with_keys.values()) == {1}
+    without = {form: claims_at_once(place, form, ["partition_key"]) for form in forms_here}
+    expected = {
+        "postgres": {Form.ROW_LOCK: 3, Form.LEASE: 3},
+        "mariadb": {Form.ROW_LOCK: 3, Form.LEASE: 1},
+        "sqlite": {Form.LEASE: 1},
+    }
+    assert without == expected[place.dialect]

@@ -66,6 +66,7 @@ class Mysql:
     """One MySQL or MariaDB database, as named by a DSN; `source` says where the DSN came from, for messages."""
 
     one_writer = False
+    leases_in_turn = True
     column_kind = catalogue.MysqlColumn
     listening = None
 

@@ -57,6 +57,7 @@ class Postgres:
     """One PostgreSQL database, as named by a DSN; `source` says where the DSN came from, for messages."""
 
     one_writer = False
+    leases_in_turn = False
     column_kind = Column
 
     def __init__(self, dsn: str, source: str | None = None) -> None:

@@ -29,6 +29,7 @@ class Sqlite:
     """One SQLite file, as named by what follows `sqlite://` in a DSN: `/relative.db` or `//absolute.db`."""
 
     one_writer = True
+    leases_in_turn = True
     column_kind = Column
     listening = None
 
