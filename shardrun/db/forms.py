@@ -54,7 +54,7 @@ NO_LOCKS = Cell(
 # In the order of `On`: PostgreSQL, MySQL and MariaDB, SQLite.
 CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.ROW_LOCK, Mode.PLAIN): (YES, YES, NO_LOCKS),
-    (Form.ROW_LOCK, Mode.TRANSACTIONAL): (YES, LATER, NO_LOCKS),
+    (Form.ROW_LOCK, Mode.TRANSACTIONAL): (YES, YES, NO_LOCKS),
     (Form.ROW_LOCK, Mode.BATCH): (YES, YES, NO_LOCKS),
     (Form.ROW_LOCK, Mode.BOTH): (LATER, LATER, NO_LOCKS),
     (Form.LEASE, Mode.PLAIN): (YES, YES, YES),
@@ -62,7 +62,7 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.LEASE, Mode.BATCH): (YES, YES, YES),
     (Form.LEASE, Mode.BOTH): (YES, YES, YES),
     (Form.ADVISORY, Mode.PLAIN): (YES, YES, ONE_REPLICA),
-    (Form.ADVISORY, Mode.TRANSACTIONAL): (YES, LATER, LATER),
+    (Form.ADVISORY, Mode.TRANSACTIONAL): (YES, YES, ONE_REPLICA),
     (Form.ADVISORY, Mode.BATCH): (YES, LATER, ONE_REPLICA),
     (Form.ADVISORY, Mode.BOTH): (LATER, LATER, LATER),
 }

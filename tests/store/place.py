@@ -44,6 +44,8 @@ ROLES = {
 class Place:
     """One empty database; `run` executes on a connection of the test's own that commits at once."""
 
+    form = "lease"  # of queues, where a test has more than one
+
     def __init__(self, dialect: str, dsn: str) -> None:
         self.dialect = dialect
         self.dsn = dsn

@@ -118,14 +118,15 @@ class HoldingStore:
         self, connection: Connection, before: list[Step], settlements: Sequence[Settlement], after: list[Step]
     ) -> set[Any]:
         """Write settlements between other steps; tells which took effect."""
-        steps = [self._steps(one) for one in settlements]
+        steps = [self.steps(one) for one in settlements]
         answers = iter(
             lists.together(connection, [*before, *(step for some in steps for step in some), *after])[len(before) :]
         )
         counts = [[next(answers).rowcount for _ in some] for some in steps]
         return {one.id for one, of_one in zip(settlements, counts, strict=True) if of_one[-1] > 0}
 
-    def _steps(self, one: Settlement) -> list[Step]:
+    def steps(self, one: Settlement) -> list[Step]:
+        """Give the statements and the values of one settlement; the last one's count of rows tells whether it took effect."""
         statements = self._verbs[one.verb]
         if not statements:
             raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
@@ -204,10 +205,12 @@ class RowLockStore(HoldingStore):
 
         return self._or_let_go(connection, claim)
 
-    def _first_free(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
+    def _first_free(
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], left_out: Sequence[Any] = ()
+    ) -> list[Claimed]:
         """Lock the first rows that nobody has locked, page by page of candidates."""
         rows: list[Claimed] = []
-        passed, page = self._avoided.ids(), limit + FIRST_PAGE
+        passed, page = [*self._avoided.ids(), *left_out], limit + FIRST_PAGE
         while len(passed) < MOST_TRIED and lists.fits(passed):
             values = self._values(page, full_keys, passed)
             found = driver.run(connection, self._candidates["full_keys" in values], values).fetchall()

@@ -12,7 +12,9 @@ from shardrun.db import check, forms
 from shardrun.db.mysql import catalogue, ddl, driver, dsn, fetch, operate, taking
 from shardrun.db.mysql.driver import Connection
 from shardrun.db.mysql.locks import AdvisoryStore, RowLockStore
+from shardrun.db.mysql.offers import OFFERS
 from shardrun.db.mysql.store import MysqlStore
+from shardrun.db.mysql.taking_offered import TAKINGS
 from shardrun.db.operate import Counts, Sessions
 from shardrun.db.store import Store
 from shardrun.db.table import Layout, Table, lay
@@ -248,11 +250,12 @@ class Mysql:
             raise Problems(found)
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
-        return STORES[queue.form](layout, where, fetch=own, name=queue.name)
+        stores = OFFERS if subscription.transactional else STORES
+        return stores[queue.form](layout, where, fetch=own, name=queue.name)
 
     def taking(self, layout: Layout) -> taking.MysqlTaking:
         """Build the statements of a subscription's deliveries in transactions."""
-        return taking.MysqlTaking(layout)
+        return TAKINGS[layout.form](layout)
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""

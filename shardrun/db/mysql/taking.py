@@ -6,7 +6,7 @@ the session's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,9 +16,11 @@ from shardrun.db.mysql.parts import by_id, column, conjunction, held_rows, not_a
 from shardrun.db.mysql.store import MysqlStore
 from shardrun.db.statement import Statement
 from shardrun.db.store import Settlement, Token
-from shardrun.db.table import Layout
+from shardrun.db.table import Column, Layout
 from shardrun.db.taking import SAVEPOINT, Fate, ended, patiently, refusal
 from shardrun.errors import ConnectionLost
+
+Fates = tuple[Statement, Statement | None]
 
 NO_SUCH_SAVEPOINT = 1305
 
@@ -27,6 +29,7 @@ class Guarded:
     """What a child's connection has beside the driver's: while it is a delivery's transaction, it is not the handler's to end."""
 
     transaction_of: str | None = None
+    locked_name: str | None = None  # of the lock on the row's key
 
     def commit(self) -> Any:
         """Commit, where it may."""
@@ -62,13 +65,27 @@ class MysqlTaking:
     """Rows of one subscription in transactions of a child."""
 
     def __init__(self, layout: Layout) -> None:
-        self._store = MysqlStore(layout, layout.table.name)
-        self._take = take(layout)
-        self._take_free = take(layout, "skip locked")
-        self._fate = fate(layout)
-        self._dead_group = layout.dead_group
+        self._layout = layout
+        self._take, self._take_free, self._fate = self._statements(layout)
         self._isolation = layout.isolation
-        self._zoned = any(each.type.lower().startswith("timestamp") for each in layout.roles.values())
+        self._zoned = any(each.type.lower().startswith("timestamp") for each in self._told(layout))
+        self._prepare(layout)
+
+    def _statements(self, layout: Layout) -> tuple[Statement, Statement, Fates]:
+        return take(layout), take(layout, "skip locked"), fate(layout)
+
+    def _told(self, layout: Layout) -> Collection[Column]:
+        """List the columns whose values statements tell."""
+        return layout.roles.values()
+
+    def _prepare(self, layout: Layout) -> None:
+        self._store = MysqlStore(layout, layout.table.name)
+
+    def _steps(self, settlement: Settlement) -> Iterable[tuple[Statement, Any]]:
+        return self._store.steps(settlement)
+
+    def _values(self, id: Any, token: Token) -> dict[str, Any]:
+        return {"ids": [id], "token": token, "group": self._layout.group, "dead_group": self._layout.dead_group}
 
     def take(self, connection: Connection, id: Any, token: Token, patience: float) -> bool:
         """Begin, lock the row while it carries the token, set the savepoint; waits `patience` seconds for the lock."""
@@ -77,12 +94,12 @@ class MysqlTaking:
     def _take_now(self, connection: Connection, id: Any, token: Token) -> bool:
         with driver.naming_errors(connection):
             if self._isolation is not None:
-                _run(connection, f"set transaction isolation level {self._isolation}")
-            _run(connection, driver.BEGIN.text)
+                run(connection, f"set transaction isolation level {self._isolation}")
+            run(connection, driver.BEGIN.text)
             with self._in_utc(connection):
-                found = _run(connection, self._take.text, {"ids": [id], "token": token}).fetchall()
+                found = run(connection, self._take.text, self._values(id, token)).fetchall()
             if found:
-                _run(connection, f"savepoint {SAVEPOINT}")
+                run(connection, f"savepoint {SAVEPOINT}")
                 return True
         self.abandon(connection)
         return False
@@ -94,9 +111,9 @@ class MysqlTaking:
                 taken = {
                     id
                     for id, token in rows
-                    if _run(connection, self._take_free.text, {"ids": [id], "token": token}).fetchall()
+                    if run(connection, self._take_free.text, self._values(id, token)).fetchall()
                 }
-            _run(connection, f"savepoint {SAVEPOINT}")
+            run(connection, f"savepoint {SAVEPOINT}")
         return taken
 
     def settle(self, connection: Connection, settlement: Settlement, keep: bool) -> bool:
@@ -104,7 +121,7 @@ class MysqlTaking:
         if not driver.is_open(connection):
             raise ConnectionLost("the connection was closed inside the delivery's transaction")
         try:
-            _run(connection, f"{'release' if keep else 'rollback to'} savepoint {SAVEPOINT}")
+            run(connection, f"{'release' if keep else 'rollback to'} savepoint {SAVEPOINT}")
             return self._write(connection, settlement)
         except connection.Error as error:
             if driver.code_of(error) == NO_SUCH_SAVEPOINT:
@@ -119,15 +136,14 @@ class MysqlTaking:
     def _write(self, connection: Connection, settlement: Settlement) -> bool:
         with self._in_utc(connection):
             counts = [
-                _run(connection, statement.text, dict(values)).rowcount
-                for statement, values in self._store.steps(settlement)
+                run(connection, statement.text, dict(values)).rowcount for statement, values in self._steps(settlement)
             ]
         return bool(counts[0] > 0)
 
     def commit(self, connection: Connection) -> None:
         """Commit; `ConnectionLost` leaves that in doubt."""
         with driver.naming_errors(connection):
-            _run(connection, driver.COMMIT.text)
+            run(connection, driver.COMMIT.text)
 
     def abandon(self, connection: Connection) -> None:
         """Roll back whatever is open; a connection that cannot do that is closed."""
@@ -139,11 +155,11 @@ class MysqlTaking:
 
     def fate(self, connection: Connection, id: Any, token: Token) -> Fate:
         """Tell what became of a row, by a locking look in a transaction of its own."""
-        values = {"ids": [id], "token": token, "dead_group": self._dead_group}
+        values = self._values(id, token)
         with driver.writing(connection), self._in_utc(connection):
-            found = _run(connection, self._fate[0].text, values).fetchone()
+            found = run(connection, self._fate[0].text, values).fetchone()
             if found is None and self._fate[1] is not None:
-                return Fate.DEAD if _run(connection, self._fate[1].text, values).fetchone() else Fate.DONE
+                return Fate.DEAD if run(connection, self._fate[1].text, values).fetchone() else Fate.DONE
         return Fate.DONE if found is None else Fate[found[0]]
 
     def lend(self, connection: Connection, what: str | None) -> None:
@@ -154,16 +170,16 @@ class MysqlTaking:
     def _in_utc(self, connection: Connection) -> Iterator[None]:
         """Read and write times in UTC, where a column gives them in the session's zone."""
         if self._zoned:
-            _run(connection, "set @shardrun_zone = @@session.time_zone, session time_zone = '+00:00'")
+            run(connection, "set @shardrun_zone = @@session.time_zone, session time_zone = '+00:00'")
         try:
             yield
         finally:
             if self._zoned and driver.is_open(connection):
                 with suppress(connection.Error):
-                    _run(connection, "set session time_zone = @shardrun_zone")
+                    run(connection, "set session time_zone = @shardrun_zone")
 
 
-def _run(connection: Connection, text: str, values: Any = None) -> Any:
+def run(connection: Connection, text: str, values: Any = None) -> Any:
     """Run a statement on a cursor of the driver's usual kind, whatever kind the handler has asked for."""
     cursor = connection.cursor(type(connection).default_cursor)
     cursor.execute(text, values)

@@ -76,13 +76,17 @@ class KeyStore:
         """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
         return payload_kind(self.layout)
 
-    def prepare(self, connection: sqlite3.Connection) -> int:
-        """Have SQLite compile every statement, without running it, and count them."""
+    def statements(self) -> list[Statement]:
+        """List the statements that are compiled at the start."""
         by_key = 1 if self.layout.by_key and "partition_key" in self.layout.roles else 0
         statements = [locks_sql.candidates(self.layout, 1, by_key), self._count, *self._verbs.values(), self._remove]
         statements += [self._backlog, self._waiting, self._awaited.shortest, self._spelling.statement]
         statements += [self._fetch.sized.shortest] if self._fetch else []
-        known = [one for one in statements if one is not None]
+        return [one for one in statements if one is not None]
+
+    def prepare(self, connection: sqlite3.Connection) -> int:
+        """Have SQLite compile every statement, without running it, and count them."""
+        known = self.statements()
         try:
             with driver.naming_errors(connection):
                 for statement in known:
@@ -103,8 +107,7 @@ class KeyStore:
         for row in rows:
             self._key_of[row[0]] = row[6]
             self._keys.add(row[6])
-        if len(rows) < limit and monotonic() >= self._look_at:
-            self._look_for_misspelt(connection)
+        self._look_now_and_then(connection, len(rows) < limit)
         return [self._claimed(row, counts[row[0]], bodies) for row in rows]
 
     def settle(
@@ -147,10 +150,16 @@ class KeyStore:
             found = connection.execute(self._waiting.text, [*self._group, WAITING_LIMIT]).fetchone()
         return Waiting._make(found)
 
-    def _free_rows(self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def write(self, connection: sqlite3.Connection, one: Settlement) -> bool:
+        """Write one settlement in the transaction that is open; tells whether it changed the row."""
+        return self._settle_one(connection, one, repeated=False)
+
+    def _free_rows(
+        self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any], resting: Sequence[Any] = ()
+    ) -> list[tuple[Any, ...]]:
         """Read the first row of each free key, page by page: the keys of one page are left out of the next."""
         chosen: dict[str, tuple[Any, ...]] = {}
-        avoided = set(self._avoided.ids())
+        avoided = {*self._avoided.ids(), *resting}
         passed_over = set[str]()
         while len(chosen) < limit:
             busy = _padded([*self._keys, *chosen, *passed_over])
@@ -218,8 +227,10 @@ class KeyStore:
         if key is not None:
             self._keys.discard(key)
 
-    def _look_for_misspelt(self, connection: sqlite3.Connection) -> None:
-        """Look after a claim, whose rows are taken: whatever fails here is no reason to forget them."""
+    def _look_now_and_then(self, connection: sqlite3.Connection, took_all: bool) -> None:
+        """Look for misspelt times after a claim, whose rows are taken: whatever fails here is no reason to forget them."""
+        if not took_all or monotonic() < self._look_at:
+            return
         self._look_at = monotonic() + LOOK_SECONDS
         try:
             self._spelling.name_misspelt(connection)

@@ -13,7 +13,9 @@ from shardrun.db import check, forms
 from shardrun.db.operate import Counts
 from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate, taking
 from shardrun.db.sqlite.locks import Keys, KeyStore, only_replica
+from shardrun.db.sqlite.offers import KeyOfferStore
 from shardrun.db.sqlite.store import SqliteStore
+from shardrun.db.sqlite.taking_offered import KeyTaking
 from shardrun.db.store import Store
 from shardrun.db.table import Column, Layout, Table, lay
 from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, Unsupported, UsageProblem
@@ -178,12 +180,13 @@ class Sqlite:
         layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
         if queue.form is Form.ADVISORY:
-            return KeyStore(layout, where, self._keys, own, queue.name)
+            store = KeyOfferStore if subscription.transactional else KeyStore
+            return store(layout, where, self._keys, own, queue.name)
         return SqliteStore(layout, where, own, queue.name)
 
     def taking(self, layout: Layout) -> taking.SqliteTaking:
         """Build the statements of a subscription's deliveries in transactions."""
-        return taking.SqliteTaking(layout)
+        return KeyTaking(layout) if layout.form is Form.ADVISORY else taking.SqliteTaking(layout)
 
     def warnings(self, connection: sqlite3.Connection, subscription: Subscription) -> list[str]:
         """List what would work badly: a claim without an index."""

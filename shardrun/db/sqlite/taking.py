@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from shardrun.db.sqlite import driver, sql
 from shardrun.db.sqlite.store import SqliteStore
@@ -61,21 +61,35 @@ class Lent(sqlite3.Connection):
             raise refusal(self.transaction_of, call)
 
 
+class Settling(Protocol):
+    """Writes settlements."""
+
+    def write(self, connection: sqlite3.Connection, one: Settlement) -> bool:
+        """Write one in the transaction that is open; tells whether it changed the row."""
+
+
 class SqliteTaking:
     """Rows of one subscription in transactions of a child."""
 
     def __init__(self, layout: Layout) -> None:
-        self._store = SqliteStore(layout, layout.table.name)
-        self._take = take(layout)
-        self._fate = fate(layout)
+        self._store: Settling
+        self._fate: tuple[Statement, Statement | None]
+        self._prepare(layout)
         self._dead_group = layout.dead_group
+
+    def _prepare(self, layout: Layout) -> None:
+        self._store = SqliteStore(layout, layout.table.name)
+        self._take, self._fate = take(layout), fate(layout)
+
+    def _carries(self, connection: Lent, id: Any, token: Token) -> bool:
+        return connection.execute(self._take.text, {"id": id, "token": token}).fetchone() is not None
 
     def take(self, connection: Lent, id: Any, token: Token, patience: float) -> bool:  # noqa: ARG002
         """Take the write lock, which waits as long as any statement; then look whether the row carries the token."""
         connection.row_factory = None
         with driver.naming_errors(connection):
             connection.execute("begin immediate")
-            if connection.execute(self._take.text, {"id": id, "token": token}).fetchone():
+            if self._carries(connection, id, token):
                 connection.execute(f"savepoint {SAVEPOINT}")
                 return True
         self.abandon(connection)
@@ -84,11 +98,7 @@ class SqliteTaking:
     def take_also(self, connection: Lent, rows: Sequence[tuple[Any, Token]]) -> set[Any]:
         """Look which of more rows carry their tokens; nobody else can write meanwhile."""
         with driver.naming_errors(connection):
-            return {
-                id
-                for id, token in rows
-                if connection.execute(self._take.text, {"id": id, "token": token}).fetchone() is not None
-            }
+            return {id for id, token in rows if self._carries(connection, id, token)}
 
     def settle(self, connection: Lent, settlement: Settlement, keep: bool) -> bool:
         """Keep what was written since the take, or undo it, and write the settlement beside it."""
@@ -124,10 +134,13 @@ class SqliteTaking:
         """Tell what became of a row, under the write lock: whoever is still committing is waited for."""
         with driver.writing(connection):
             values = {"id": id, "token": token, "dead_group": self._dead_group}
-            found = connection.execute(self._fate[0].text, values).fetchone()
+            found = self._look(connection, values)
             if found is None and self._fate[1] is not None:
                 return Fate.DEAD if connection.execute(self._fate[1].text, values).fetchone() else Fate.DONE
         return Fate.DONE if found is None else Fate[found[0]]
+
+    def _look(self, connection: sqlite3.Connection, values: dict[str, Any]) -> Any:
+        return connection.execute(self._fate[0].text, values).fetchone()
 
     def lend(self, connection: Lent, what: str | None) -> None:
         """Refuse to commit, roll back or close the connection from now on, or no more."""
