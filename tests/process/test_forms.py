@@ -229,6 +229,25 @@ def test_a_form_keeps_the_contract(here: Cell, site: Site) -> None:
     assert summary(*site.replicas) == counts(here, shared, "late" in alone)
 
 
+TO_A_GROUP = [
+    Cell("postgres", Form.ROW_LOCK, Mode.PLAIN),
+    Cell("mariadb", Form.LEASE, Mode.TRANSACTIONAL),
+    Cell("sqlite", Form.ADVISORY, Mode.PLAIN),
+]
+
+
+@pytest.mark.parametrize("here", TO_A_GROUP, ids=lambda here: here.name)
+def test_dead_letters_go_to_a_group_of_the_same_table(here: Cell, site: Site) -> None:
+    """E3, B1, B2, B4: with their attempts and their reason; a run until empty does not wait for them."""
+    dead, raising, _ = add(site, "dead", "raise", "ack")
+    environment = here.environment(site, dead_letter_group="dead")
+    replica = site.start_module(MODULE, "-p", "1", "--child-pool-size", "2", "--until-empty", until=None, **environment)
+    assert replica.wait() == 0, replica.stderr
+    left = site.run("select id, name, attempt, last_error from q order by id")
+    assert left == [(dead, "dead", 1, "by hand"), (raising, "dead", 3, "ValueError: always")]
+    assert "1 acked, 2 retried, 0 dropped, 2 dead, 0 lost" in replica.stdout
+
+
 def effects(site: Site) -> dict[int, int]:
     """Count what each row has written."""
     return dict(site.run("select no, count(*) from effects group by no"))
