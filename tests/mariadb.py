@@ -21,7 +21,7 @@ from tests.servers import ADMIN_NAME, PASSWORD, ZONE, Keeper, NoServer, free_por
 OPTIONS = {
     "bind-address": "127.0.0.1",
     "skip-name-resolve": "on",
-    "innodb-flush-log-at-trx-commit": "0",  # the machine does not crash in tests
+    "innodb-flush-log-at-trx-commit": "2",  # the machine does not crash in tests; the server does
     "innodb-buffer-pool-size": "32M",
     "character-set-server": "utf8mb4",
     "performance-schema": "on",  # sessions have names
@@ -75,9 +75,28 @@ class Mariadb:
             return [name for (name,) in cursor.fetchall()]
 
     def url(self, scheme: str, database: str) -> str:
-        """Write a DSN."""
+        """Write a DSN, for PyMySQL unless SHARDRUN_TEST_MYSQL_DRIVER says mysqldb."""
         account = self._account
+        if "+" not in scheme:
+            scheme = f"{scheme}+{os.environ.get('SHARDRUN_TEST_MYSQL_DRIVER', 'pymysql')}"
         return f"{scheme}://{account['user']}:{account['password']}@{account['host']}:{account['port']}/{database}"
+
+    def start(self) -> None:
+        """Start the server again where it does not run, and wait until it takes connections."""
+        raise self._not_ours()
+
+    def stop(self) -> None:
+        """Stop the server in order and wait until it is gone."""
+        raise self._not_ours()
+
+    def kill(self) -> None:
+        """Kill the server with SIGKILL, as a crash of the machine would, and wait until it is gone."""
+        raise self._not_ours()
+
+    def _not_ours(self) -> NoServer:
+        return NoServer(
+            "This test kills the server. Unset SHARDRUN_TEST_MYSQL, so that the tests start one of their own."
+        )
 
     def close(self) -> None:
         """End what the tests started."""
@@ -92,7 +111,7 @@ class OwnMariadb(Mariadb):
         user = unprivileged_user()
         self.folder = throwaway_folder("shardrun-test-mariadb-", user)
         data = self.folder / "data"
-        where = ["--no-defaults", f"--datadir={data}"]
+        where = ["--no-defaults", f"--datadir={data}", f"--tmpdir={self.folder}"]  # other servers clean up in /tmp
         options = [f"--{name}={value}" for name, value in {**OPTIONS, "port": port}.items()]
         first = self.folder / "first.sql"
         first.write_text(
@@ -121,11 +140,23 @@ class OwnMariadb(Mariadb):
                 "end_signal": signal.SIGKILL,
             }
         )
+        try:
+            self.start()
+        except NoServer:
+            self.keeper.close()
+            raise
+        super().__init__(f"mysql://app:{PASSWORD}@127.0.0.1:{port}/")
+
+    def start(self) -> None:
         if self.keeper.ask("start") != "ready":
             log = (self.folder / "server.log").read_text(errors="replace")
-            self.keeper.close()
-            raise NoServer(f"MariaDB of {programs} did not start:\n{log[-2000:]}")
-        super().__init__(f"mysql://app:{PASSWORD}@127.0.0.1:{port}/")
+            raise NoServer(f"MariaDB did not start:\n{log[-2000:]}")
+
+    def stop(self) -> None:
+        self.keeper.ask("stop")
+
+    def kill(self) -> None:
+        self.keeper.ask("kill")
 
     def close(self) -> None:
         self.keeper.close()

@@ -1,9 +1,9 @@
 """Write through SQLAlchemy inside a delivery's transaction.
 
-    @invoices.handler(transactional=True)
-    def render(invoice: Invoice, delivery: Delivery) -> None:
-        with session(delivery) as db:
-            db.add(Rendered(number=invoice.number))
+@invoices.handler(transactional=True)
+def render(invoice: Invoice, delivery: Delivery) -> None:
+    with session(delivery) as db:
+        db.add(Rendered(number=invoice.number))
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from sqlalchemy.orm import Session
 
 from shardrun.delivery import Delivery
 
-URLS = {"psycopg": "postgresql+psycopg://", "sqlite3": "sqlite+pysqlite://", "pymysql": "mysql+pymysql://"}
+URLS = {
+    "psycopg": "postgresql+psycopg://",
+    "sqlite3": "sqlite+pysqlite://",
+    "pymysql": "mysql+pymysql://",
+    "MySQLdb": "mysql+mysqldb://",
+}
 
 NOT_OURS = ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate")
 """What SQLAlchemy would do to the driver's connection, and leaves to shardrun."""

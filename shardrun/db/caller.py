@@ -10,7 +10,7 @@ from typing import Any
 
 from shardrun.errors import ShardrunError
 
-DRIVERS = ("psycopg", "sqlite3", "pymysql")
+DRIVERS = ("psycopg", "sqlite3", "pymysql", "MySQLdb")
 """Packages whose connections and cursors are written on."""
 
 ASYNC = ("aiosqlite", "asyncpg", "aiomysql", "asyncmy", "aiopg", "psycopg_async")

@@ -26,6 +26,7 @@ DIALECTS = {
     "psycopg": "shardrun.db.postgres.insert",
     "sqlite3": "shardrun.db.sqlite.insert",
     "pymysql": "shardrun.db.mysql.insert",
+    "MySQLdb": "shardrun.db.mysql.insert",
 }
 
 CHUNK = 1000

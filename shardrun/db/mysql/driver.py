@@ -7,9 +7,9 @@ import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import Any, NamedTuple
 
+from shardrun.db.mysql.drivers import connection_class
 from shardrun.db.mysql.dsn import Account, for_mysqldb, for_pymysql
 from shardrun.db.statement import Statement
 from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFailed
@@ -124,69 +124,43 @@ BROKEN = frozenset(
 )
 """Errors after which another connection is wanted: broken, ended by an administrator, or on a server that cannot write."""
 
+TLS_ERROR = 2026
+
+CLOSED = (0, 2006)
+"""What PyMySQL and mysqlclient, without a word, say of a connection that was closed on this side."""
+
 NAME_BYTES = 63
 """What is kept of a part's name, as on the other databases; these keep more."""
 
 
-class Executing:
-    """A connection that runs a statement without being asked for a cursor, as psycopg's and sqlite3's do."""
-
-    on_mariadb = False
-    holds_rows = False  # by a transaction that a claim left open
-
-    def execute(self, text: str, values: Any = None) -> Any:
-        """Run a statement and return its cursor; values as the driver's cursors take them."""
-        cursor = self.cursor()  # type: ignore[attr-defined]
-        cursor.execute(text, values)
-        return cursor
-
-
-@cache
-def connection_class(mysqldb: bool, kind: Any = object) -> Any:
-    """Make the class of our connections: the driver's own, that can also execute, and do what a `kind` adds."""
-    base = (_mysqldb() if mysqldb else None) or _pymysql()
-    given = {"__module__": base.__name__, "default_cursor": _default_cursor(base)}
-    kinds = () if kind is object else (kind,)
-    return type("Connection", (*kinds, Executing, base.Connection), given)
-
-
-def _default_cursor(base: Any) -> Any:
-    """Find the class of cursors that a connection has unless it is told otherwise."""
-    return base.Cursor if hasattr(base, "Cursor") else base.cursors.Cursor
-
-
-def _pymysql() -> Any:
-    import pymysql.connections
-
-    return pymysql.connections
-
-
-def _mysqldb() -> Any:
-    try:
-        import MySQLdb.connections
-    except ImportError:
-        return None
-    return MySQLdb.connections
-
-
 def connect(account: Account, part: str, ours: bool, kind: Any = object) -> Connection:
     """Open a connection: `ours` for the coordinator, else with the driver's defaults, to be lent to handlers."""
-    made = connection_class(account.mysqldb, kind)
-    is_pymysql = made.__module__.startswith("pymysql")
-    given = for_pymysql(account) if is_pymysql else for_mysqldb(account)
+    made = connection_class(account.driver, kind)
+    given = for_pymysql(account) if made.is_pymysql else for_mysqldb(account)
     given.setdefault("connect_timeout", CONNECT_SECONDS)
-    if is_pymysql:
+    if made.is_pymysql:
         given["program_name"] = part_name(part)
     if ours:
         given["client_flag"] = FOUND_ROWS | MULTI_STATEMENTS
         given["autocommit"] = True
-        if is_pymysql:
+        if made.is_pymysql:
             given.setdefault("read_timeout", READ_SECONDS)
             given.setdefault("write_timeout", WRITE_SECONDS)
+        else:
+            given["binary_prefix"] = True  # what is no text is not read as text
     connection = made(**given)
+    if given.get("ssl_mode", "DISABLED") != "DISABLED":
+        _refuse_plain(connection)
     connection.on_mariadb = "mariadb" in connection.get_server_info().lower()
     _watch(connection)
     return connection
+
+
+def _refuse_plain(connection: Connection) -> None:
+    """Close a connection that is not encrypted: MariaDB's library goes on without where the server has no TLS."""
+    if not connection.execute("show session status like 'Ssl_cipher'").fetchall()[0][1]:
+        connection.close()
+        raise connection.OperationalError(TLS_ERROR, "SSL is required but the server doesn't support it")
 
 
 def part_name(part: str) -> str:
@@ -276,16 +250,19 @@ def run_together(connection: Connection, steps: Sequence[Step]) -> list[Any]:
     """Run statements in one round trip and in whatever transaction is open; an error stops them and rolls back."""
     with naming_errors(connection):
         cursor = connection.cursor()
-        cursor.execute(";\n".join(_spelt(cursor, *step) for step in steps))
+        texts = [_spelt(connection, *step) for step in steps]
+        cursor.execute((b";\n" if isinstance(texts[0], bytes) else ";\n").join(texts))
         answers = [_answer(cursor)]
         while cursor.nextset():
             answers.append(_answer(cursor))
         return answers
 
 
-def _spelt(cursor: Any, statement: Statement, values: Mapping[str, Any]) -> str:
-    text = cursor.mogrify(statement.text, dict(values))
-    return str(text.decode() if isinstance(text, bytes) else text)
+def _spelt(connection: Connection, statement: Statement, values: Mapping[str, Any]) -> Any:
+    """Write a statement with its values: in bytes for mysqlclient, since not all that an id may hold is text."""
+    if connection.is_pymysql:
+        return connection.cursor().mogrify(statement.text, dict(values))
+    return statement.text.encode() % {name.encode(): connection.literal(value) for name, value in values.items()}
 
 
 def _answer(cursor: Any) -> Answer:
@@ -366,7 +343,7 @@ def code_of(error: BaseException) -> int | None:
 def first_line(error: BaseException) -> str:
     """Take an error's own line, without its number."""
     said = error.args[1] if len(error.args) > 1 else (error.args[0] if error.args else "")
-    return (str(said).strip() or ("it is closed" if code_of(error) == 0 else type(error).__name__)).splitlines()[0]
+    return (str(said).strip() or ("it is closed" if code_of(error) in CLOSED else type(error).__name__)).splitlines()[0]
 
 
 def _roll_back(connection: Connection) -> None:
@@ -383,8 +360,8 @@ def close(connection: Connection) -> None:
 
 
 def in_transaction(connection: Connection) -> bool:
-    """Tell whether the server's last word was that a transaction is open; only of what is known without asking."""
-    return bool(getattr(connection, "server_status", 0) & IN_TRANSACTION)
+    """Tell whether the server's last word was that a transaction is open; one may be where the driver keeps no such word."""
+    return bool(getattr(connection, "server_status", IN_TRANSACTION) & IN_TRANSACTION)
 
 
 def is_open(connection: Connection) -> bool:

@@ -17,7 +17,7 @@ class UnreadableDsn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom to connect to, as whom; `settings` are the DSN's own, typed. `mysqldb` says that it asks for mysqlclient."""
+    """Whom to connect to, as whom; `settings` are the DSN's own, typed; `driver` is the one that it asks for, if any."""
 
     host: str
     port: int
@@ -25,10 +25,10 @@ class Account:
     password: str
     database: str
     settings: Mapping[str, Any]
-    mysqldb: bool
+    driver: str = ""
 
 
-def read(rest: str, mysqldb: bool) -> Account:
+def read(rest: str, driver: str = "") -> Account:
     """Read what follows `mysql://`; raises `UnreadableDsn`."""
     if "#" in rest:
         raise UnreadableDsn("a # in it must be written as %23")
@@ -47,7 +47,7 @@ def read(rest: str, mysqldb: bool) -> Account:
         password=unquote(parts.password or ""),
         database=database,
         settings=_settings(parts.query),
-        mysqldb=mysqldb,
+        driver=driver,
     )
 
 

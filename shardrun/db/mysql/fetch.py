@@ -100,7 +100,7 @@ def _described(connection: Connection, cursor: Any, layout: Layout) -> list[Colu
     """Name the columns of a result: as their table has them, or else as the protocol tells.
 
     MariaDB's JSON is text to the protocol. What comes through a WITH or a subquery is JSON where the queue's own column of
-    that name is.
+    that name is; so is, with mysqlclient, which does not tell where columns come from, all of it.
     """
     read: Callable[[str, str], Table | None] = cache(lambda schema, table: catalogue.read(connection, (schema, table)))
     fields = getattr(getattr(cursor, "_result", None), "fields", None)  # PyMySQL keeps where columns come from
@@ -120,6 +120,6 @@ def _typed(name: str, code: int, charset: int | None, layout: Layout) -> Column:
     if kind == "text" and charset == BYTES:
         kind = "binary"
     same = layout.table.columns.get(name)
-    if kind == "text" and same is not None and same.kind == "json":
-        kind = "json"
+    if kind == "text" and same is not None and (same.kind == "json" or (charset is None and same.kind == "binary")):
+        kind = same.kind
     return Column(name=name, kind=kind, type=kind)

@@ -1,4 +1,4 @@
-"""Write users' rows on MySQL and MariaDB, on a PyMySQL connection of theirs, whatever its time zone and cursor class.
+"""Write users' rows on MySQL and MariaDB: on PyMySQL's or mysqlclient's connection, whatever its time zone and cursor class.
 
 Times are UTC in DATETIME columns. A TIMESTAMP column is written in the session's own zone, from which the server turns it
 into UTC. MySQL has no RETURNING: the id is the one that was given, or the one that AUTO_INCREMENT chose.
@@ -13,10 +13,8 @@ from datetime import UTC
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from pymysql.connections import Connection
-from pymysql.cursors import Cursor
-
 from shardrun.db.insert import Given
+from shardrun.db.mysql.drivers import plain_cursor
 from shardrun.errors import ShardrunError
 from shardrun.queue import Queue, split_name
 
@@ -51,7 +49,7 @@ def insert(queue: Queue[Any], connection: Any, row: Sequence[Given]) -> Any:
             f"queue {queue.name}: MySQL does not tell an id that a default makes. Give it: insert(id=...)."
         )
     text = statement(queue, row, kinds) + (f"\nreturning {quote(queue.id)}" if returns else "")
-    with ours.cursor(Cursor) as cursor:
+    with plain_cursor(ours) as cursor:
         cursor.execute(text, [_value(one, kinds) for one in row])
         found = cursor.fetchone() if returns else None
         return found[0] if found else (cursor.lastrowid if given is None else given)
@@ -61,7 +59,7 @@ def insert_many(queue: Queue[Any], connection: Any, rows: Sequence[Sequence[Give
     """Write rows of the same columns, in their order."""
     ours = _connection(connection)
     kinds = _columns(ours, queue.table)
-    with ours.cursor(Cursor) as cursor:
+    with plain_cursor(ours) as cursor:
         cursor.executemany(statement(queue, rows[0], kinds), [[_value(one, kinds) for one in row] for row in rows])
 
 
@@ -78,14 +76,14 @@ def quote(name: str) -> str:
 
 
 def _connection(given: Any) -> Any:
-    return given if isinstance(given, Connection) else given.connection
+    return given if hasattr(given, "thread_id") else given.connection  # a cursor's
 
 
 def _columns(connection: Any, table: str) -> dict[str, Kind]:
     known = _kinds.setdefault(connection, {})
     if not known.get(table):
         *schema, name = split_name(table)
-        with connection.cursor(Cursor) as cursor:
+        with plain_cursor(connection) as cursor:
             cursor.execute(COLUMNS, (schema[-1] if schema else None, name))
             known[table] = {column: Kind(kind.lower(), bool(counts)) for column, kind, counts in cursor.fetchall()}
     return known[table]

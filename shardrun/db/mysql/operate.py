@@ -128,8 +128,8 @@ def sessions(connection: Connection) -> Sessions:
 
 
 def _named(connection: Connection) -> Sequence[tuple[str, int]] | None:
-    """Read the names of shardrun's sessions, or None where they are not kept or not shown."""
-    if not int(connection.execute("select @@performance_schema").fetchall()[0][0]):
+    """Read the names of shardrun's sessions, or None where they are not given, not kept or not shown."""
+    if not connection.is_pymysql or not int(connection.execute("select @@performance_schema").fetchall()[0][0]):
         return None
     try:
         rows: Sequence[tuple[str, int]] = connection.execute(NAMED).fetchall()

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from shardrun.db import check, forms
-from shardrun.db.mysql import catalogue, ddl, driver, dsn, fetch, operate, taking
+from shardrun.db.mysql import catalogue, ddl, driver, drivers, dsn, fetch, operate, taking
 from shardrun.db.mysql.driver import Connection
 from shardrun.db.mysql.locks import AdvisoryStore, RowLockStore
 from shardrun.db.mysql.offers import OFFERS
@@ -79,14 +79,14 @@ class Mysql:
         self._source = source
         self._product, self._version = ("MariaDB" if name == "mariadb" else "MySQL"), ""
         try:
-            self._account = dsn.read(rest, mysqldb=asked == "mysqldb")
+            self._account = dsn.read(rest, asked)
         except dsn.UnreadableDsn as problem:
             said = f" (from {source})" if source else ""
             raise UsageProblem(
                 f"the DSN{said} cannot be read as MySQL's: {problem}. Write {name}://user:password@host:port/database"
                 f"?setting=value, where signs like @ / : % in a user or password are written as %40 %2F %3A %25."
             ) from None
-        driver.connection_class(self._account.mysqldb)  # raises ImportError where there is no driver
+        drivers.connection_class(self._account.driver)  # raises ImportError where there is no driver
 
     @property
     def dsn(self) -> str:
