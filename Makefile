@@ -9,7 +9,7 @@ DSN ?=
 ARGS ?=
 WORKERS ?= 2
 BIN := .venv/bin
-FOR_DEMO := $(if $(findstring postgres,$(DSN)),postgres,run)
+FOR_DEMO := $(if $(filter postgres%,$(DSN)),postgres,$(if $(filter mysql% mariadb%,$(DSN)),mysql,run))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format types contracts bench clean setup
@@ -48,6 +48,6 @@ clean: ## Remove .venv and all that was built
 
 setup: .venv/.made-for-dev ## Set up .venv with everything for development
 
-# run: what the demo needs; postgres: and PostgreSQL's driver; dev: all of it. Made again only when pyproject.toml changes.
+# run: what the demo needs; postgres, mysql: and a server's driver; dev: all of it. Made again only when pyproject.toml changes.
 .venv/.made-for-%: pyproject.toml scripts/venv
 	@scripts/venv $* '$(PYTHON)'

@@ -61,8 +61,12 @@ def look_into(file: SourceFile, delivery: Delivery) -> None:
 
 
 def insertion(db: Any) -> str:
-    """Write the INSERT with the placeholders of the driver that lent the connection."""
-    mark = "?" if any(base.__module__ == "sqlite3" for base in type(db).__mro__) else "%s"
-    marks = ", ".join([mark] * len(COLUMNS))
-    renewed = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS[1:])
-    return f"insert into {FINDINGS} ({', '.join(COLUMNS)}) values ({marks}) on conflict (id) do update set {renewed}"
+    """Write the INSERT as the database that lent the connection has it, with its driver's placeholders."""
+    packages = {base.__module__.partition(".")[0] for base in type(db).__mro__}
+    mark = "?" if "sqlite3" in packages else "%s"
+    first = f"insert into {FINDINGS} ({', '.join(COLUMNS)}) values ({', '.join([mark] * len(COLUMNS))})"
+    if packages & {"pymysql", "MySQLdb"}:
+        return f"{first} on duplicate key update {', '.join(f'{column} = values({column})' for column in COLUMNS[1:])}"
+    return (
+        f"{first} on conflict (id) do update set {', '.join(f'{column} = excluded.{column}' for column in COLUMNS[1:])}"
+    )

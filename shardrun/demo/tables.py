@@ -22,7 +22,7 @@ CREATE = f"""
     create table {FINDINGS} (
         id bigint primary key, package text, path text, attempt integer, pid integer,
         began double precision, ended double precision, cpu double precision,
-        lines integer, tokens integer, comments integer, classes integer, functions integer,
+        line_count integer, tokens integer, comments integer, classes integer, functions integer,
         longest_function integer, deepest_nesting integer, highest_complexity integer
     )"""
 
@@ -66,7 +66,9 @@ class Tables:
     def largest(self) -> tuple[str, int]:
         """Read the path and the lines of the file with the most lines."""
         with self._connected() as db:
-            path, lines = db.execute(f"select path, lines from {FINDINGS} order by lines desc, path limit 1").fetchone()
+            path, lines = db.execute(
+                f"select path, line_count from {FINDINGS} order by line_count desc, path limit 1"
+            ).fetchone()
         return path, lines
 
     def way_to_read(self) -> str:

@@ -16,6 +16,7 @@ import pytest
 from shardrun.demo import __main__ as program
 from shardrun.demo import library
 from shardrun.demo.handlers import LIBRARY
+from tests.mariadb import Mariadb
 from tests.servers import Postgres
 
 DEMO = [sys.executable, "-m", "shardrun.demo"]
@@ -51,7 +52,7 @@ def test_what_was_found_is_in_the_database_and_the_queue_is_empty(tmp_path: Path
     with sqlite3.connect(tmp_path / "build" / "demo.db") as db:
         assert db.execute("select count(*), count(distinct path), min(attempt) from findings").fetchone() == (21, 21, 1)
         assert db.execute("select count(*) from shardrun_demo_files").fetchone() == (0,)
-        package, lines = db.execute("select package, lines from findings where path = ?", (known.path,)).fetchone()
+        package, lines = db.execute("select package, line_count from findings where path = ?", (known.path,)).fetchone()
     db.close()
     assert package == known.package
     assert lines == len((Path(LIBRARY) / known.path).read_bytes().splitlines())
@@ -70,6 +71,21 @@ def test_on_postgresql_it_makes_its_own_tables_anew(tmp_path: Path, postgres: Po
     with psycopg.connect(dsn) as db:
         assert db.execute("select count(*), min(attempt) from shardrun_demo_findings").fetchone() == (20, 1)
         assert db.execute("select count(*) from shardrun_demo_files").fetchone() == (0,)
+
+
+def test_on_mariadb_it_makes_its_own_tables_anew(tmp_path: Path, mariadb: Mariadb) -> None:
+    """Contract 3: `make demo DSN=mysql://...`, twice, with the same handler."""
+    name = mariadb.new_database()
+    for limit in ("20", "12"):
+        result = demo(tmp_path, "--limit", limit, "--dsn", mariadb.url("mysql", name))
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout.startswith(f"queue   {limit} rows in MariaDB 1")
+        with mariadb.connect(name) as db, db.cursor() as cursor:
+            cursor.execute("select count(*), min(attempt) from shardrun_demo_findings")
+            assert cursor.fetchone() == (int(limit), 1)
+            cursor.execute("select count(*) from shardrun_demo_files")
+            assert cursor.fetchone() == (0,)
+    mariadb.drop_databases()
 
 
 def test_on_a_terminal_a_bar_shows_progress(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ async def open(): ...
 def test_a_file_is_measured_as_it_reads() -> None:
     """Contract 3: what the handler finds is right."""
     assert measure(SOURCE) == Measures(
-        lines=9,
+        line_count=9,
         tokens=46,
         comments=1,
         classes=1,

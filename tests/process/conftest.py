@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mariadb import Mariadb
 from tests.process.site import Site
 
 
@@ -27,6 +28,16 @@ def server_site(postgres: object, tmp_path: Path) -> Iterator[Site]:
     place.create("q")
     yield place
     place.close()
+
+
+@pytest.fixture
+def mariadb_site(mariadb: Mariadb, tmp_path: Path) -> Iterator[Site]:
+    """Give a database on MariaDB."""
+    place = Site("mariadb", tmp_path, mariadb)
+    place.create("q")
+    yield place
+    place.close()
+    mariadb.drop_databases()
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 ACTS = Path(__file__).with_name("acts.py")
 SHARED_MEMORY = Path("/dev/shm")
 
+NOW = {"postgres": "now()", "mariadb": "utc_timestamp(6)", "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now')"}
+
 STARTED = 20.0
 """Seconds within which a replica must be ready, on a machine that is busy with other things."""
 
@@ -110,8 +112,7 @@ class Site:
 
     def held(self) -> int:
         """Count the rows that a lease still holds."""
-        now = "now()" if self.dialect == "postgres" else "strftime('%Y-%m-%d %H:%M:%f', 'now')"
-        return int(self.one(f"select count(*) from q where locked_until > {now}"))
+        return int(self.one(f"select count(*) from q where locked_until > {NOW[self.dialect]}"))
 
     def loaded(self) -> int:
         """Count the processes that have loaded `acts.py` so far, coordinators included."""
