@@ -22,6 +22,7 @@ from tests.servers import NoServer
 
 BUILD = Path("build/bench")
 KEPT = Path("bench/results")
+NAMES = ("noop", "sqlite", "mariadb", "spin")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description="Measure shardrun beside hand-written loops.")
-    parser.add_argument("contests", nargs="*", choices=[[], "noop", "sqlite", "spin"], help="noop sqlite spin (all)")
+    parser.add_argument("contests", nargs="*", choices=[[], *NAMES], help=f"{' '.join(NAMES)} (all)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of every contest (3)")
     parser.add_argument("--rows", type=int, default=100_000, help="rows of a drain with no-op handlers (100,000)")
     parser.add_argument("--spin-rows", type=int, default=1500, help="rows of a drain with 3 ms handlers (1,500)")
@@ -60,10 +61,13 @@ def _measure(given: argparse.Namespace, chosen: list[Contest]) -> Path:
     needed = {contest.place for contest in chosen}
     with ExitStack() as stack:
         found: dict[str, Place] = {}
-        described = "not measured"
+        described = dict.fromkeys(("postgres", "mariadb"), "not measured")
         if "postgres" in needed:
             found["postgres"] = server = stack.enter_context(places.postgres())
-            described = server.describe()
+            described["postgres"] = server.describe()
+        if "mariadb" in needed:
+            found["mariadb"] = other = stack.enter_context(places.mariadb())
+            described["mariadb"] = other.describe()
         if "sqlite" in needed:
             found["sqlite"] = stack.enter_context(places.sqlite())
         where = report.machine(described)

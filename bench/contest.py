@@ -82,6 +82,16 @@ def contests(rows: int, spin_rows: int, connections: int) -> list[Contest]:
             ),
         ),
         Contest(
+            "mariadb",
+            "MariaDB, lease, no-op handler (loop: 1 process; shardrun: 2 children)",
+            "mariadb",
+            rows,
+            (
+                Contender("loop", "loop_mariadb", "noop", {"claim": 200}),
+                Contender("shardrun", "drain", "noop", shardrun),
+            ),
+        ),
+        Contest(
             "spin",
             "PostgreSQL, lease, handler of 3 ms of CPU, 2 children",
             "postgres",

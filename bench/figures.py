@@ -93,6 +93,7 @@ def figures(results: Results) -> list[Figure]:
             spread = _cpu_ratio(results["noop"]["shardrun"], results["noop"]["prototype"], what)
             if spread:
                 found.append(Figure("P4", f"no-op, CPU: {name} / the prototype's", TIMES[what], True, spread))
+    ratio("P6", "MariaDB, no-op: shardrun / loop", 0.8, "mariadb", "shardrun", "loop")
     ratio("P6", "SQLite, no-op: shardrun / loop", 0.7, "sqlite", "shardrun", "loop")
     return found
 

@@ -1,4 +1,4 @@
-"""The databases of the bench: a PostgreSQL server with stock settings over a throwaway data folder, and a SQLite file.
+"""The databases of the bench: servers with stock settings over throwaway data folders, and a SQLite file.
 
 Each drain gets a new table of its rows: `id` (the primary key, which serves the claim), a text `payload` of 100 bytes,
 `partition_key` (1,000 keys in turn), `locked_until`. Pages are filled to 60 per cent on PostgreSQL, as `shardrun ddl` says.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ import psycopg
 
 from bench.handlers import TABLE
 from shardrun.db.connect import database
+from tests import mariadb as tests_mariadb
 from tests import servers
-from tests.programs import find_postgres
+from tests.programs import find_mariadb, find_postgres
 
 VARIABLE = "SHARDRUN_BENCH_POSTGRES"
+VARIABLE_MYSQL = "SHARDRUN_BENCH_MYSQL"
 KEYS = 1000
 PAYLOAD_BYTES = 100
 
@@ -70,6 +72,51 @@ class Postgres:
         return (
             f"PostgreSQL {version} (fsync {fsync and fsync[0]}), psycopg {psycopg.__version__} ({psycopg.pq.__impl__})"
         )
+
+
+class Mariadb:
+    """A MariaDB or MySQL database, by its DSN."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        target = database(self.dsn)
+        connection = target.connect("shardrun bench")
+        try:
+            yield connection
+        finally:
+            target.close(connection)
+
+    def fill(self, rows: int) -> None:
+        """Make the table anew, with its statistics known."""
+        self.drop()
+        with self._connected() as connection:
+            connection.execute(
+                f"create table {TABLE} (id bigint auto_increment primary key, payload text not null, "
+                "partition_key varchar(64) not null, locked_until datetime(6)) engine = InnoDB"
+            )
+            values = [("x" * PAYLOAD_BYTES, f"key {number % KEYS}") for number in range(rows)]
+            connection.cursor().executemany(f"insert into {TABLE} (payload, partition_key) values (%s, %s)", values)
+            connection.execute(f"analyze table {TABLE}").fetchall()
+
+    def left(self) -> int:
+        """Count the rows."""
+        with self._connected() as connection:
+            return int(connection.execute(f"select count(*) from {TABLE}").fetchall()[0][0])
+
+    def drop(self) -> None:
+        """Leave nothing."""
+        with self._connected() as connection:
+            connection.execute(f"drop table if exists {TABLE}")
+
+    def describe(self) -> str:
+        """Name server and driver."""
+        with self._connected() as connection:
+            flushed = connection.execute("select version(), @@innodb_flush_log_at_trx_commit").fetchall()[0]
+            driver = type(connection).__module__.partition(".")[0]
+        return f"{flushed[0]} (flush at commit {flushed[1]}), {driver}"
 
 
 class Sqlite:
@@ -131,6 +178,30 @@ def postgres() -> Iterator[Postgres]:
     server = StockPostgres(programs)
     try:
         yield Postgres(servers.with_database(server.admin_dsn, "app"))
+    finally:
+        server.close()
+
+
+class StockMariadb(tests_mariadb.OwnMariadb):
+    """The tests' server with MariaDB's own settings: commits are flushed to disk."""
+
+    options: Mapping[str, str] = {name: tests_mariadb.OPTIONS[name] for name in ("bind-address", "skip-name-resolve")}
+
+
+@contextmanager
+def mariadb() -> Iterator[Mariadb]:
+    """Give the database that SHARDRUN_BENCH_MYSQL names, or one of a server that ends with the block."""
+    if dsn := os.environ.get(VARIABLE_MYSQL):
+        place = Mariadb(dsn)
+        yield place
+        place.drop()
+        return
+    programs = find_mariadb()
+    if programs is None:
+        raise servers.NoServer(f"No MariaDB server for the bench: run `make bench`, or set {VARIABLE_MYSQL} to a DSN.")
+    server = StockMariadb(programs)
+    try:
+        yield Mariadb(server.url("mysql", server.new_database()))
     finally:
         server.close()
 

@@ -24,7 +24,7 @@ accounts to them (/proc), else psutil's cpu_times, read before they end. Ratios 
 turns; each drain has a new table and a process of its own. Trust ratios, not rates, where others use the machine."""
 
 
-def machine(postgres: str) -> dict[str, Any]:
+def machine(servers: dict[str, str]) -> dict[str, Any]:
     """Describe where and when this was measured."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -33,7 +33,7 @@ def machine(postgres: str) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 1),  # of the minute before
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "postgres": postgres,
+        **servers,
         "sqlite": sqlite3.sqlite_version,
     }
 

@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
     rows = parser.parse_args(arguments).rows
     with places.postgres() as server, tempfile.TemporaryDirectory(prefix="shardrun-bench-") as folder:
         server.fill(0)
-        print(", ".join(f"{name} {value}" for name, value in report.machine(server.describe()).items()))
+        print(", ".join(f"{name} {value}" for name, value in report.machine({"postgres": server.describe()}).items()))
         begun = Path(folder, "begun")
         os.mkfifo(begun)
         replica = _start(server.dsn, begun)

@@ -9,6 +9,7 @@ import itertools
 import os
 import secrets
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -106,13 +107,15 @@ class Mariadb:
 class OwnMariadb(Mariadb):
     """A server of the tests' own, on a free port of 127.0.0.1."""
 
+    options: Mapping[str, str] = OPTIONS
+
     def __init__(self, programs: Path) -> None:
         port = free_port()
         user = unprivileged_user()
         self.folder = throwaway_folder("shardrun-test-mariadb-", user)
         data = self.folder / "data"
         where = ["--no-defaults", f"--datadir={data}", f"--tmpdir={self.folder}"]  # other servers clean up in /tmp
-        options = [f"--{name}={value}" for name, value in {**OPTIONS, "port": port}.items()]
+        options = [f"--{name}={value}" for name, value in {**self.options, "port": port}.items()]
         first = self.folder / "first.sql"
         first.write_text(
             "flush privileges;\n"

@@ -10,17 +10,22 @@ from pathlib import Path
 import pytest
 
 from bench.figures import Figure, Spread
+from tests.mariadb import Mariadb
 from tests.servers import Postgres
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(300)
-def test_a_small_bench_drains_everything_and_writes_every_figure(postgres: Postgres, tmp_path: Path) -> None:
+def test_a_small_bench_drains_everything_and_writes_every_figure(
+    postgres: Postgres, mariadb: Mariadb, tmp_path: Path
+) -> None:
     """P1, P2, P4, P6: the bench measures each of them, ends by itself and leaves no table behind."""
     dsn = postgres.new_database()
     argv = [sys.executable, "-m", "bench", "--rounds", "1", "--rows", "600", "--spin-rows", "24"]
+    other = mariadb.new_database()
     environment = {"PYTHONPATH": str(ROOT), "SHARDRUN_BENCH_POSTGRES": dsn, "PATH": "/usr/bin:/bin"}
+    environment["SHARDRUN_BENCH_MYSQL"] = mariadb.url("mysql", other)
     bench = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert bench.returncode == 0, bench.stdout + bench.stderr
     (file,) = tmp_path.glob("build/bench/*.json")
@@ -30,6 +35,10 @@ def test_a_small_bench_drains_everything_and_writes_every_figure(postgres: Postg
     assert postgres.sessions(dsn) == []
     with postgres.admin(dsn) as connection:
         assert connection.execute("select count(*) from pg_tables where schemaname = 'public'").fetchone() == (0,)
+    assert mariadb.sessions(other) == []
+    with mariadb.connect(other) as connection, connection.cursor() as cursor:
+        assert cursor.execute("show tables") == 0
+    mariadb.drop_databases()
 
 
 def test_a_figure_says_no_more_than_its_spread_allows() -> None:
