@@ -12,6 +12,7 @@ from shardrun import ring
 from shardrun.coordinator import claim, clock, outage, reports, route, settle
 from shardrun.coordinator.batches import Batched
 from shardrun.coordinator.child import RING_SIZE, Child, Spec, State
+from shardrun.coordinator.offers import Offered
 from shardrun.coordinator.pins import Pinned
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import Ended, Lane, Service
@@ -20,7 +21,7 @@ from shardrun.coordinator.waiting import Events
 from shardrun.db.store import Database, LeaseStore, Verb
 from shardrun.policy.leases import Held, LeaseBook
 from shardrun.policy.pacing import LARGEST_CLAIM, Pacing
-from shardrun.queue import Queue, Subscription
+from shardrun.queue import Form, Queue, Subscription
 from shardrun.ring import words
 from shardrun.ring.wire import Frame, Frames, pack
 from tests.coordinator.faults import FaultyDatabase, FaultyStore
@@ -118,15 +119,16 @@ class Desk:
         self.store = FaultyStore(cast(LeaseStore, self.place.database.store(self.place.own, self.subscription)))
         self.database = FaultyDatabase(self.place.database)
         self.events = Events()
-        together = 1 if self.subscription.by_key else max(1, threads - 1)
+        offered = self.subscription.transactional and self.subscription.queue.form is not Form.LEASE
+        together = 1 if self.subscription.by_key or offered else max(1, threads - 1)
         self.service = Service(
             subscription=self.subscription,
             label="q/handle",
             store=self.store,
-            pacing=Pacing(poll=poll, together=together, most=1 if server else LARGEST_CLAIM),
+            pacing=Pacing(poll=poll, together=together, most=1 if server and not offered else LARGEST_CLAIM),
             book=LeaseBook(float("inf") if server else self.subscription.lease),
             children=max(1, len(lanes)),
-            holding=Pinned() if server else Batched(),
+            holding=Offered() if offered else Pinned() if server else Batched(),
         )
         known = cast(Database, self.database)
         self.replica = Replica(

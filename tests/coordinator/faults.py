@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from shardrun.db.locks import LockStore
+from shardrun.db.offers import OfferStore
 from shardrun.db.store import (
     NONE_ACKED,
     Acked,
@@ -113,6 +114,15 @@ class FaultyStore:
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any], *choose: Any) -> list[Claimed]:
         about = (limit, list(full_keys))
         return self._call("claim", about, lambda: self._store.claim(connection, limit, full_keys, *choose))
+
+    def offer(self, connection: Connection, limit: int, *about: Sequence[Any]) -> list[Claimed]:
+        store = cast(OfferStore, self._store)
+        return self._call("offer", (limit, *map(list, about)), lambda: store.offer(connection, limit, *about))
+
+    def settle_offered(self, connection: Connection, settlement: Settlement) -> Token | None:
+        about = (settlement.verb.name, settlement.id)
+        store = cast(OfferStore, self._store)
+        return self._call("settle", about, lambda: store.settle_offered(connection, settlement))
 
     def lease_end(self, connection: Connection) -> Token:
         return self._call("lease_end", None, lambda: self._store.lease_end(connection))

@@ -44,18 +44,19 @@ class Body:
 
 
 @transfers.handler(
-    workers=1,
+    workers=int(os.environ.get("WORKERS", "1")),
     transactional=True,
-    max_attempts=5,
+    max_attempts=int(os.environ.get("MOST", "5")),
     dead_letter="q_dead",
     retry=Backoff(first=0.05, jitter=0),
     lease=LEASE,
+    timeout=float(os.environ["TIMEOUT"]) if "TIMEOUT" in os.environ else None,
 )
 def move(body: Body, delivery: Delivery) -> Answer:
     """Write an effect, and do at the first attempt what the payload says."""
     at = body.at if delivery.attempt == 1 else ""
     witness.start(delivery.id, delivery.key, delivery.attempt)
-    if at == "before its write":
+    if at == "before its write" or body.at == "always":
         die()
     tx = delivery.tx
     on_sqlite = isinstance(tx, sqlite3.Connection)
@@ -68,6 +69,8 @@ def move(body: Body, delivery: Delivery) -> Answer:
     )
     if at == "after its write":
         die()
+    if at == "behind our back":
+        tx.cursor().execute("commit")
     if at == "before the report":  # which is timed when the transaction has committed
         transactional._micros = die  # type: ignore[assignment]
     time.sleep(body.last)
