@@ -101,13 +101,19 @@ def test_rows_in_work_leave_a_connection_of_the_pool_free(served: tuple[Site, st
     site.add_keyed([(f"key-{row}", {"do": "sleep", "for": 0.1}) for row in range(30)])
     site.start("-p", "2", "--pool-size", "4", form=form, workers=8)
     seen = []
+    next_look = 0.0
 
     def all_done() -> bool:
-        seen.append((len(busy_sessions(site)), len([name for name in site.sessions() if "child" not in name])))
+        nonlocal next_look
+        if time.monotonic() >= next_look:
+            seen.append((len(busy_sessions(site)), len([name for name in site.sessions() if "child" not in name])))
+            next_look = (
+                time.monotonic() + 0.15
+            )  # MariaDB reads its list of transactions anew after a tenth without a reader
         return site.count() == 0
 
     eventually(all_done, 60)
-    assert max(held for held, _ in seen) <= 3
+    assert 1 <= max(held for held, _ in seen) <= 3
     assert max(sessions for _, sessions in seen) <= 4
     assert most_at_once(intervals(site.witness.events())) == 3
     assert {site.witness.runs(row) for row in range(1, 31)} == {1}
