@@ -23,6 +23,12 @@ REST = 0.1
 """Seconds until a row that another had taken is offered again. Larger: it may wait in vain. Smaller: more misses while others
 are at it."""
 
+REMEMBERED = 10.0
+"""Seconds in which another miss of a row counts as one more of the same."""
+
+MANY_MISSES = 20
+"""Misses of one row, one soon after the other, that are worth a word: what others have locked is not even offered."""
+
 MOST_RESTING = 1000
 """Rows that rest at a time; more would make every claim slow."""
 
@@ -34,9 +40,16 @@ def rest(replica: Replica, service: Service, held: Held, why: str | None) -> Non
     """Forget a row that a child could not take: another has it, or it was changed. It counts nothing."""
     log.debug("%s row %s: taken elsewhere (%s)", service.name, held.id, why)
     service.book.forget(held)
+    before = service.resting.pop(held.id, None)
+    misses = before.misses + 1 if before else 1
+    if misses >= MANY_MISSES:
+        about = f"miss {service.label}"
+        replica.complain(
+            about, "%s row %s: no child could take it, %d times by now: %s", service.name, held.id, misses, why
+        )
     while len(service.resting) >= MOST_RESTING:
         del service.resting[next(iter(service.resting))]
-    service.resting[held.id] = Resting(clock.now() + REST, held.row.lane_key)
+    service.resting[held.id] = Resting(clock.now() + REST, held.row.lane_key, misses)
     replica.later(REST, lambda: service.pacing.wake(0.0))
 
 
@@ -60,9 +73,9 @@ class Offered:
     def claim(self, replica: Replica, service: Service, limit: int, full_keys: list[Any], done: DoneClaiming) -> None:
         """Look for rows to offer, beside those that are offered now: no two lanes get one row."""
         now = clock.now()
-        service.resting = {id: each for id, each in service.resting.items() if each.until > now}
-        resting = list(service.resting)
-        keys = [each.lane_key for each in service.resting.values() if each.lane_key is not None]
+        service.resting = {id: each for id, each in service.resting.items() if each.until + REMEMBERED > now}
+        resting = [id for id, each in service.resting.items() if each.until > now]
+        keys = [service.resting[id].lane_key for id in resting if service.resting[id].lane_key is not None]
         left_out = list(dict.fromkeys([*full_keys, *keys]))
         offered = [held.id for held in service.book]
 

@@ -106,6 +106,7 @@ class Resting(NamedTuple):
 
     until: float
     lane_key: Any
+    misses: int = 1  # one soon after the other
 
 
 @dataclass(slots=True)

@@ -81,24 +81,26 @@ GUARANTEES: Mapping[str, tuple[str, str, str]] = {
         "all rows whose key is the same: of any table, replica, or program that takes that lock",
     ),
     "a delivery, or a batch, holds": (
-        "one of the coordinator's connections",
+        "one of the coordinator's connections; with `transactional=True` one of its child's",
         "no connection; with `transactional=True` one of its child's",
-        "one of the coordinator's connections; on SQLite none",
+        "one of the coordinator's connections, on SQLite none; with `transactional=True` one of its child's",
     ),
     "an attempt is counted": (
         "when it is settled",
         "at the claim; given back to rows that did not begin",
-        "at the claim; given back to rows that did not begin",
+        "the same; with `transactional=True` when it is settled",
     ),
     "a dead child costs": (
-        "its running row one attempt; a batch goes on row by row, and each row that ends well gets its attempt back",
-        "the same; what its transaction wrote is undone",
+        "its running row one attempt; a batch goes on row by row, and each row that ends well gets its attempt back; what its "
+        "transaction wrote is undone",
+        "the same",
         "the same",
     ),
     "a dead coordinator costs": (
         "no attempt; its rows are free as soon as the server sees that it is gone",
         f"each row that it had claimed one attempt; they are free when their leases (`lease=`, {DEFAULT_LEASE:g} s) have run out",
-        "each row that it had claimed one attempt; they are free as soon as the server sees that it is gone",
+        "each row that it had claimed one attempt, with `transactional=True` none; they are free as soon as the server sees that "
+        "it is gone",
     ),
     "a hold is lost when": (
         "its connection broke",
@@ -111,9 +113,9 @@ GUARANTEES: Mapping[str, tuple[str, str, str]] = {
         "is refused, and the row may run again",
     ),
     "what a handler writes takes effect": (
-        "at least once",
         "at least once; through `delivery.tx` once, together with the settlement",
-        "at least once",
+        "the same",
+        "the same",
     ),
     "rows of one key run": (
         "one at a time and in order, within a replica",

@@ -94,9 +94,14 @@ select 1
 
 
 def lock_key(layout: Layout, lock: str) -> Statement:
-    """Lock the key of one row, if nobody has it; returns its number."""
-    number = f"hashtextextended({key_text(layout, 'c')}, 0)"
-    text = f"select {number}\n  from {table_name(layout.table)} as c\n where {one_row(layout, 'c')}\n   and {lock}({number})"
+    """Lock the key of one row, if nobody has it; returns its number. No other row's key is locked on the way."""
+    text = f"""\
+with one as materialized (
+  select hashtextextended({key_text(layout, "c")}, 0) as number
+    from {table_name(layout.table)} as c
+   where {one_row(layout, "c")}
+)
+select number from one where {lock}(number)"""
     return Statement(text, ("id",))
 
 
