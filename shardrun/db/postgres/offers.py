@@ -14,9 +14,6 @@ from shardrun.db.store import NONE_ACKED, Acked, Claimed, Settlement, Token, Ver
 from shardrun.db.table import Layout
 from shardrun.errors import StatementFailed
 
-IN_PLACE = (Verb.RETRY, Verb.SNOOZE, Verb.RELEASE, Verb.RECOUNT)
-"""Verbs after which a row may be offered again."""
-
 
 class RowOfferStore(HoldingStore):
     """Rows that children lock: those that nobody has locked at this moment are offered."""
@@ -67,16 +64,16 @@ class RowOfferStore(HoldingStore):
         if not driver.run_together(connection, [self._begin, (self._take, values)])[-1].rowcount:
             self.let_go(connection)
             return None
-        steps = [self.step(settlement), *([(self._stamped, values)] if settlement.verb in IN_PLACE else []), COMMIT]
+        look: list[Step] = [(self._stamped, values)] if settlement.verb is Verb.RECOUNT else []
         try:
-            written, *others = driver.run_together(connection, steps)
+            written, *others = driver.run_together(connection, [self.step(settlement), *look, COMMIT])
         except StatementFailed as error:
             if settlement.verb not in (Verb.ACK, Verb.DROP):  # after those it is tried as a failed attempt
                 self._avoided.add(settlement.id, str(error).rstrip("."))
             raise
         if not written.rowcount:
             return None
-        return str(others[0].fetchall()[0][0]) if settlement.verb in IN_PLACE else ""
+        return str(others[0].fetchall()[0][0]) if look else ""
 
 
 class KeyOfferStore(RowOfferStore):

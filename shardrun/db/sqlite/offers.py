@@ -97,6 +97,7 @@ class KeyOfferStore(KeyStore):
                 self._avoided.add(settlement.id, str(error).rstrip("."))
                 self._free(settlement.id)
             raise
-        if settlement.verb is not Verb.RECOUNT or not is_written:
+        is_kept = is_written and settlement.verb is Verb.RECOUNT
+        if not is_kept:
             self._free(settlement.id)
-        return (left[0] if left else "") if is_written else None
+        return None if not is_written else left[0] if left and is_kept else ""
