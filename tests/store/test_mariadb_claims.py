@@ -151,11 +151,16 @@ def test_rows_whose_tokens_must_differ_each_get_their_own(place: Place) -> None:
     assert first.token > row.token
     assert {one.token for one in others} == {others[0].token}
     assert others[0].token < row.token
-    assert place.run("select id from q where locked_until = ? or locked_until = ?", first.token, others[0].token) == [
-        (1,),
-        (2,),
-        (3,),
-    ]
+    written = [place.run("select locked_until = ? from q where id = ?", row.token, row.id) for row in (first, *others)]
+    assert written == [[(1,)]] * 3
+
+
+def test_a_handler_that_takes_the_row_sees_it_as_the_claim_left_it(place: Place) -> None:
+    """A2: the lease and the attempt in the row's own columns are those of this delivery."""
+    place.create_usual()
+    place.fill(1)
+    (row,) = Holder(place, usual(without=["payload"])).claim()
+    assert place.run("select locked_until, attempt from q") == [(row.body["locked_until"], row.body["attempt"])]
 
 
 def test_claims_at_one_time_take_different_rows_in_order(place: Place) -> None:
