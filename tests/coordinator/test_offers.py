@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from shardrun import boot
+from shardrun.config import Settings
 from shardrun.coordinator import clock, supervisor
 from shardrun.coordinator.service import Ended
 from shardrun.db.store import Verb
@@ -14,7 +16,7 @@ from shardrun.ring import words
 from tests.coordinator.conftest import MakeDesk
 from tests.coordinator.desk import Desk
 from tests.coordinator.faults import breaks_after
-from tests.store.place import usual
+from tests.store.place import subscribe, usual
 
 TOKEN = 9
 LOCK = "select 1 from q where id = 1 for update nowait"
@@ -154,6 +156,17 @@ def test_a_row_that_has_not_begun_is_forgotten_on_a_drain(make: Any) -> None:
     assert (len(desk.service.book), desk.service.releasing) == (0, 0)
     assert desk.store.asked("settle") == []
     assert desk.service.counts.total == 0
+
+
+def test_the_default_pool_has_no_connection_for_each_row_that_children_take() -> None:
+    """C2, F: the plain lock forms keep one for each lane; here the children's pools serve."""
+    settings = Settings(processes=8)
+    plain, taken = (
+        subscribe(usual(without=["locked_until"])),
+        subscribe(usual(without=["locked_until"]), transactional=True),
+    )
+    assert [boot.budget_of(settings, [each], None).coordinator for each in (plain, taken)] == [9, 3]
+    assert boot.budget_of(settings, [plain, taken], None).coordinator == 9
 
 
 def test_a_late_row_spends_its_attempt_here(make: Any) -> None:

@@ -185,7 +185,7 @@ def test_of_one_key_one_row_is_offered_and_none_while_it_is(open_place: Opener) 
 def test_a_transaction_that_keeps_its_first_snapshot_begins_behind_the_lock(
     open_place: Opener, dialect: str, isolation: str
 ) -> None:
-    """R11, B7: what the key's last holder committed is seen, and the key is free when the transaction has ended."""
+    """R11, B7: the session locks the key first; that lock goes over to the transaction, and ends with it."""
     place = open_place(dialect)
     place.form = "advisory"
     place.create_usual()
