@@ -10,6 +10,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from shardrun.db.caller import unwrapped
 from shardrun.db.connect import database
 from shardrun.db.mysql import driver, drivers, dsn, server
 from shardrun.db.statement import Statement
@@ -105,6 +106,22 @@ def test_mysqlclient_is_used_where_it_is_and_pymysql_in_its_place(monkeypatch: p
     with pytest.raises(UsageProblem, match=r"mysql:// needs PyMySQL. Install it: pip install 'shardrun\[mysql\]'"):
         chosen("mysql", pymysql=False, MySQLdb=False)
     drivers.connection_class.cache_clear()
+
+
+def test_mysqlclients_connections_are_known_by_their_package() -> None:
+    """Contract 1, C99: insert() takes them; and statements go to them in bytes, since not every id is text."""
+
+    class Theirs:
+        is_pymysql = False
+
+        def literal(self, value: object) -> bytes:
+            return b"'\xff%'" if value else b"NULL"
+
+    Theirs.__module__ = "MySQLdb.connections"
+    ours = Theirs()
+    assert unwrapped(ours) == ("MySQLdb", ours)
+    spelt = driver._spelt(ours, Statement("select %(a)s, '%%é', %(b)s", ("a", "b")), {"a": 1, "b": None})
+    assert spelt == b"select '\xff%', '%\xc3\xa9', NULL"
 
 
 @pytest.mark.parametrize(
