@@ -72,3 +72,13 @@ def test_lines_of_several_processes_stay_whole_though_they_are_killed(tmp_path: 
     assert len(witness.events()) == 4 * 402
     assert witness.runs("last") == 4
     assert all(run.end < float("inf") for run in intervals(witness.events()))
+
+
+def test_a_line_that_is_half_written_is_not_there_yet(tmp_path: Path) -> None:
+    """Witness: a reader that comes while a line crosses a page of the file sees the lines before it."""
+    witness = Witness(tmp_path / "witness")
+    witness.start(1)
+    whole = witness.path.read_text()
+    witness.path.write_text(whole + whole[:30])
+    assert witness.rows() == {1}
+    assert witness.runs(1) == 1

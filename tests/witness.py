@@ -74,7 +74,10 @@ class Witness:
         """Read all events, in the order of writing."""
         if not self.path.exists():
             return []
-        return [Event(*json.loads(line)) for line in self.path.read_text().splitlines()]
+        whole, _, _ = self.path.read_text().rpartition(
+            "\n"
+        )  # a reader may see the half of a line that is being written
+        return [Event(*json.loads(line)) for line in whole.splitlines()]
 
     def rows(self) -> set[Any]:
         """List the rows that ever started."""

@@ -1,7 +1,7 @@
 """The handler module of the contract: rows that do what their payload says, held and delivered as the test's cell says.
 
-CELL holds the form, the mode, and how many replicas can run rows at once. A row that ends well writes into `effects`; where a
-transaction undoes what a row wrote, it writes there at every run.
+CELL holds the form, the mode, and how many replicas can run rows at once. A row that ends well writes into `effects`, unless
+it is a bare one; where a transaction undoes what a row wrote, it writes there at every run.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ def meet() -> None:
 def act(body: Any, delivery: Delivery) -> Any:
     """Do what a row says at its first run, and nothing later."""
     do = body["do"]
+    if do == "last":
+        wait_for("last")
     if do == "raise":
         raise ValueError("always")
     if witness.runs(delivery.id) > 1 or do == "ack":
@@ -133,9 +135,10 @@ def handle(bodies: list[Any], deliveries: list[Delivery]) -> list[Any]:
     """Work off some rows, in the order given."""
     with open(FOLDER / "batches", "a") as file:
         file.write(json.dumps([each.id for each in deliveries]) + "\n")
+    writing = [each for body, each in zip(bodies, deliveries, strict=True) if body["do"] != "bare"]
     undone = CELL["transactional"] and (not CELL["batch"] or bodies[0]["do"] in ALONE)
     if undone:
-        write(deliveries)
+        write(writing)
     answers = []
     for body, delivery in zip(bodies, deliveries, strict=True):
         witness.start(delivery.id, None, delivery.attempt)
@@ -144,7 +147,7 @@ def handle(bodies: list[Any], deliveries: list[Delivery]) -> list[Any]:
         finally:
             witness.end(delivery.id, None, delivery.attempt)
     if not undone:
-        write([each for each, answer in zip(deliveries, answers, strict=True) if answer is None])
+        write([each for each, answer in zip(deliveries, answers, strict=True) if each in writing and answer is None])
     return answers
 
 
