@@ -109,7 +109,7 @@ def test_a_server_that_is_killed_and_started_again_costs_no_row_its_order(mariad
 def test_connections_that_are_ended_all_the_time_lose_and_repeat_nothing(mariadb_site: Site) -> None:
     """C71, C72, F4, R1: KILL for every session, five times a second, through a whole run."""
     site = mariadb_site
-    site.add(*[{"do": "sleep", "for": 0.02}] * 150)
+    site.add(*[{"do": "sleep", "for": 0.02}] * 80)
     replica = site.start("-p", "2", lease=1)
     before = replica.pids()
     ended, at = 0, time.monotonic()
@@ -126,6 +126,6 @@ def test_connections_that_are_ended_all_the_time_lose_and_repeat_nothing(mariadb
 
     eventually(end_some, 40)
     assert ended > 5
-    assert all(site.witness.runs(row) == 1 for row in range(1, 151))
+    assert all(site.witness.runs(row) == 1 for row in range(1, 81))
     assert replica.pids() == before
     replica.stop()
