@@ -379,6 +379,8 @@ def split_name(name: str) -> tuple[str, ...]:
 
 def _caller() -> Source:
     frame = sys._getframe(1)
-    while frame.f_globals.get("__name__") in (__name__, "typing") and frame.f_back is not None:  # Queue[T](...) goes by both
+    while (
+        frame.f_globals.get("__name__") in (__name__, "typing") and frame.f_back is not None
+    ):  # Queue[T](...) goes by both
         frame = frame.f_back
     return Source(frame.f_code.co_filename, frame.f_lineno)

@@ -130,7 +130,9 @@ def _leave_behind(replica: Replica) -> None:
     """Say so when the database did not let the last rows be settled: they come back when nothing holds them any more."""
     if replica.in_hand:
         replica.interrupted = True
-        log.warning("%d rows could not be settled; they are due again when their leases or locks have ended", replica.in_hand)
+        log.warning(
+            "%d rows could not be settled; they are due again when their leases or locks have ended", replica.in_hand
+        )
 
 
 def _give_back(replica: Replica) -> None:

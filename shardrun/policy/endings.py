@@ -27,7 +27,9 @@ def settled(
             return failed(subscription, attempt, delay or 0.0, reason)
         case verbs.SNOOZE:
             if delay and not _can_wait(subscription):
-                return failed(subscription, attempt, 0.0, f"Snooze({delay:g}), and the queue has no column for due times")
+                return failed(
+                    subscription, attempt, 0.0, f"Snooze({delay:g}), and the queue has no column for due times"
+                )
             return Settled(Verb.SNOOZE, delay or 0.0)
         case verbs.DROP:
             return Settled(Verb.DROP, reason=reason)

@@ -51,8 +51,8 @@ def _too_long(subscriptions: Sequence[Subscription]) -> list[ShardrunError]:
     return [
         UsageProblem(
             f"{subject(each)} has timeout={each.timeout:g} and is transactional: where one connection writes at a time it keeps "
-            f"all others waiting, the extension of leases too. Use timeout={longest:g} or less ({SHARE_OF_LEASE:g} of the shortest lease here, "
-            f"{lease:g} s), or longer leases."
+            f"all others waiting, the extension of leases too. Use timeout={longest:g} or less ({SHARE_OF_LEASE:g} of the "
+            f"shortest lease here, {lease:g} s), or longer leases."
         )
         for each in subscriptions
         if each.transactional and each.timeout is not None and each.timeout > longest

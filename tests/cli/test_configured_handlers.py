@@ -104,7 +104,9 @@ def test_two_queues_of_one_name_are_told_apart_by_their_files(configured: Termin
 
 def test_without_configured_handlers_a_name_alone_is_a_module(terminal: Terminal) -> None:
     """Contract 2: and no argument at all says what to give, or to write into the file."""
-    assert terminal.run("enqueue", "handlers", "{}").err.startswith("shardrun: queue invoices (handlers.py:4): there is no")
+    assert terminal.run("enqueue", "handlers", "{}").err.startswith(
+        "shardrun: queue invoices (handlers.py:4): there is no"
+    )
     for arguments in (["enqueue"], ["dead", "list"], ["enqueue", ":invoices"]):
         said = terminal.run(*arguments)
         assert (said.code, said.out) == (2, "")

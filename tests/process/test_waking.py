@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.process.site import Site
+from tests.servers import Postgres
 from tests.waiting import eventually
 
 CHAIN = """
@@ -53,12 +54,12 @@ def report(body: dict) -> None: ...
 
 
 def log_of(site: Site) -> str:
-    return site.server.log if site.server else ""
+    return site.server.log if isinstance(site.server, Postgres) else ""
 
 
 def log_statements(site: Site) -> None:
     """Have the server write down every statement, with its parameters."""
-    if site.server:
+    if isinstance(site.server, Postgres):
         with site.server.admin() as admin:
             admin.execute(f"alter database \"{site.dsn.rpartition('/')[2]}\" set log_statement = 'all'")
 

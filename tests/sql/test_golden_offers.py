@@ -25,7 +25,10 @@ def of_postgres(laid: Layout) -> Mapping[str, Statement]:
     looked, there = postgres.fate(laid)
     asked = {"offer": postgres.offer(laid, these=laid.form is Form.ADVISORY), "take": postgres.take(laid, "nowait")}
     if laid.form is Form.ADVISORY:
-        asked |= {"free_keys": postgres.free_keys(laid), "lock_key": postgres.lock_key(laid, "pg_try_advisory_xact_lock")}
+        asked |= {
+            "free_keys": postgres.free_keys(laid),
+            "lock_key": postgres.lock_key(laid, "pg_try_advisory_xact_lock"),
+        }
     return asked | {"stamped": postgres.stamped(laid), "fate": looked} | ({"dead": there} if there else {})
 
 
