@@ -69,7 +69,10 @@ ON_MARIADB = {
     "idle_readonly_transaction_timeout": "0",
 }
 
-ISOLATION = "set session transaction isolation level read committed, read write"
+USUAL_ISOLATION = "read committed"
+"""Where a queue asks for no other: what is read by an id, and locked, takes no gap beside its row."""
+
+ISOLATION = f"set session transaction isolation level {USUAL_ISOLATION}, read write"
 
 PASSING = frozenset(
     {

@@ -75,6 +75,11 @@ def stamped(layout: Layout) -> Statement:
     return Statement(text, ("ids",))
 
 
+def there(layout: Layout) -> Statement:
+    """Look whether a row is there."""
+    return Statement(f"select 1\n  from {by_id(layout, 't')}\n where {column(layout, 'id', 't')} in %(ids)s", ("ids",))
+
+
 def fate(layout: Layout) -> tuple[Statement, Statement | None]:
     """Tell what became of an offered row, unless it is locked; the second looks for it among the dead letters' table."""
     processed, group = layout.column("processed_at"), layout.column("group")
@@ -92,8 +97,8 @@ select case {told}
     looked = Statement(text, ("ids", "token", *(("dead_group",) if "%(dead_group)s" in text else ())))
     if layout.dead is None:
         return looked, None
-    there = f"select 1\n  from {table_name(layout.dead)} as t\n where {column(layout, 'id', 't')} in %(ids)s"
-    return looked, Statement(there, ("ids",))
+    among_dead = f"select 1\n  from {table_name(layout.dead)} as t\n where {column(layout, 'id', 't')} in %(ids)s"
+    return looked, Statement(among_dead, ("ids",))
 
 
 def _handed(layout: Layout) -> str:

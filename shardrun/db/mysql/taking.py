@@ -13,7 +13,7 @@ from typing import Any
 from shardrun.db.mysql import driver
 from shardrun.db.mysql.driver import Connection
 from shardrun.db.mysql.parts import by_id, column, conjunction, held_rows, not_aged, quote, table_name
-from shardrun.db.mysql.store import MysqlStore
+from shardrun.db.mysql.store import LOOK_SECONDS, MysqlStore
 from shardrun.db.statement import Statement
 from shardrun.db.store import Settlement, Token
 from shardrun.db.table import Column, Layout
@@ -23,6 +23,8 @@ from shardrun.errors import ConnectionLost
 Fates = tuple[Statement, Statement | None]
 
 NO_SUCH_SAVEPOINT = 1305
+
+LOCK_WAIT = "innodb_lock_wait_timeout"
 
 
 class Guarded:
@@ -67,12 +69,16 @@ class MysqlTaking:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._take, self._take_free, self._fate = self._statements(layout)
-        self._isolation = layout.isolation
+        self._there = self._look(layout)
+        self._isolation = layout.isolation or driver.USUAL_ISOLATION
         self._zoned = any(each.type.lower().startswith("timestamp") for each in self._told(layout))
         self._prepare(layout)
 
     def _statements(self, layout: Layout) -> tuple[Statement, Statement, Fates]:
         return take(layout), take(layout, "skip locked"), fate(layout)
+
+    def _look(self, layout: Layout) -> Statement:
+        return there(layout)
 
     def _told(self, layout: Layout) -> Collection[Column]:
         """List the columns whose values statements tell."""
@@ -93,9 +99,8 @@ class MysqlTaking:
 
     def _take_now(self, connection: Connection, id: Any, token: Token) -> bool:
         with driver.naming_errors(connection):
-            if self._isolation is not None:
-                run(connection, f"set transaction isolation level {self._isolation}")
-            run(connection, driver.BEGIN.text)
+            for statement, _ in driver.beginning(self._isolation):
+                run(connection, statement.text)
             with self._in_utc(connection):
                 found = run(connection, self._take.text, self._values(id, token)).fetchall()
             if found:
@@ -138,7 +143,14 @@ class MysqlTaking:
             counts = [
                 run(connection, statement.text, dict(values)).rowcount for statement, values in self._steps(settlement)
             ]
-        return bool(counts[0] > 0)
+            return bool(counts[0] > 0) or self._has_it_already(connection, settlement)
+
+    def _has_it_already(self, connection: Connection, settlement: Settlement) -> bool:
+        """Tell whether the row is there, and a settlement that changed none found written what it writes.
+
+        A child's session counts the rows that an update changes, not those that it finds.
+        """
+        return bool(run(connection, self._there.text, self._values(settlement.id, settlement.token)).fetchall())
 
     def commit(self, connection: Connection) -> None:
         """Commit; `ConnectionLost` leaves that in doubt."""
@@ -156,11 +168,24 @@ class MysqlTaking:
     def fate(self, connection: Connection, id: Any, token: Token) -> Fate:
         """Tell what became of a row, by a locking look in a transaction of its own."""
         values = self._values(id, token)
-        with driver.writing(connection), self._in_utc(connection):
+        with self._waiting_briefly(connection), driver.writing(connection, self._isolation), self._in_utc(connection):
             found = run(connection, self._fate[0].text, values).fetchone()
             if found is None and self._fate[1] is not None:
                 return Fate.DEAD if run(connection, self._fate[1].text, values).fetchone() else Fate.DONE
         return Fate.DONE if found is None else Fate[found[0]]
+
+    @contextmanager
+    def _waiting_briefly(self, connection: Connection) -> Iterator[None]:
+        """Wait for a row's lock as long as a doubt is worth, not as long as the user's own statements do."""
+        with driver.naming_errors(connection):
+            least = f"least(@@session.{LOCK_WAIT}, {LOOK_SECONDS})"
+            run(connection, f"set @shardrun_wait = @@session.{LOCK_WAIT}, session {LOCK_WAIT} = {least}")
+        try:
+            yield
+        finally:
+            if driver.is_open(connection):
+                with suppress(connection.Error):
+                    run(connection, f"set session {LOCK_WAIT} = @shardrun_wait")
 
     def lend(self, connection: Connection, what: str | None) -> None:
         """Refuse to commit, roll back or close the connection from now on, or no more."""
@@ -196,6 +221,12 @@ select 1
     return Statement(text, ("ids", "token"))
 
 
+def there(layout: Layout) -> Statement:
+    """Look whether a row carries its token."""
+    text = f"select 1\n  from {by_id(layout, 't')}\n where {conjunction(held_rows(layout, 't'), 1)}"
+    return Statement(text, ("ids", "token"))
+
+
 def fate(layout: Layout) -> tuple[Statement, Statement | None]:
     """Lock one row and tell what it carries; the second looks for it among the dead letters' table."""
     lock, held = layout.roles["locked_until"], column(layout, "locked_until", "t")
@@ -217,5 +248,5 @@ select case {told}
     looked = Statement(text, ("ids", "token", "dead_group"))
     if layout.dead is None:
         return looked, None
-    there = f"select 1\n  from {table_name(layout.dead)} as t\n where {column(layout, 'id', 't')} in %(ids)s"
-    return looked, Statement(there, ("ids",))
+    among_dead = f"select 1\n  from {table_name(layout.dead)} as t\n where {column(layout, 'id', 't')} in %(ids)s"
+    return looked, Statement(among_dead, ("ids",))

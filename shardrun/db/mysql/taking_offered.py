@@ -22,6 +22,9 @@ class RowTaking(MysqlTaking):
     def _statements(self, layout: Layout) -> tuple[Statement, Statement, Fates]:
         return offers_sql.take(layout, "nowait"), offers_sql.take(layout, "skip locked"), offers_sql.fate(layout)
 
+    def _look(self, layout: Layout) -> Statement:
+        return offers_sql.there(layout)
+
     def _told(self, layout: Layout) -> Collection[Column]:
         return layout.table.columns.values()
 
