@@ -41,6 +41,7 @@ class Index:
     name: str
     columns: tuple[tuple[str, bool, bool | None], ...]
     condition: str | None = None
+    is_unique: bool = False  # by its first column alone; told on MySQL and MariaDB
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardrun.db.mysql.driver import Connection, naming_errors
@@ -203,10 +203,13 @@ def _indexes(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Index, bool]]:
             columns.setdefault(row["index_name"], []).append((name, row["collation"] == "D", None))
         if row["index_type"] in ("BTREE", "HASH"):
             unique[row["index_name"]] = not int(row["non_unique"]) and row["sub_part"] is None
-    return [(Index(name, tuple(parts)), unique[name]) for name, parts in columns.items()]
+    return [
+        (Index(name, tuple(parts), is_unique=unique[name] and len(parts) == 1), unique[name])
+        for name, parts in columns.items()
+    ]
 
 
 def _with_key(index: Index, key: Sequence[str]) -> Index:
     """Add the primary key, which every other index ends with."""
     named = {name for name, _, _ in index.columns}
-    return Index(index.name, (*index.columns, *((name, False, None) for name in key if name not in named)))
+    return replace(index, columns=(*index.columns, *((name, False, None) for name in key if name not in named)))

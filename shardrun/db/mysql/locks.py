@@ -228,7 +228,9 @@ class RowLockStore(HoldingStore):
         rows: dict[Any, Claimed] = {}
         for piece in (piece for run in runs for piece in lists.pieces(run)):
             step = (self._hold, {"ids": piece, "group": self.layout.group, "limit": limit - len(rows)})
-            answer = driver.run_together(connection, [step] if connection.holds_rows else [*self._begin, step])[-1]
+            steps = [step] if connection.holds_rows else [*self._begin, step]
+            connection.holds_rows = False  # an error rolls back what was taken before, too
+            answer = driver.run_together(connection, steps)[-1]
             connection.holds_rows = True
             rows |= {row[0]: self._claimed(row) for row in answer.fetchall()}
             if len(rows) == limit:

@@ -50,8 +50,17 @@ def table_name(table: Table) -> str:
 
 def by_id(layout: Layout, alias: str) -> str:
     """Name the table where rows are looked up by id: nothing but these may be read, since what is read is locked (R10)."""
-    hint = " force index (primary)" if layout.table.primary_key == (layout.roles["id"].name,) else ""
-    return f"{table_name(layout.table)} as {alias}{hint}"
+    index = _index_of_ids(layout)
+    return f"{table_name(layout.table)} as {alias}{f' force index ({index})' if index else ''}"
+
+
+def _index_of_ids(layout: Layout) -> str | None:
+    """Name the index that tells ids apart: left to itself, the server may read through all of a small table."""
+    id = layout.roles["id"].name
+    if layout.table.primary_key == (id,):
+        return "primary"
+    found = (index.name for index in layout.table.indexes if index.is_unique and index.columns[0][0] == id)
+    return next(map(quote, found), None)
 
 
 def column(layout: Layout, role: str, alias: str) -> str:
