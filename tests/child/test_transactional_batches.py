@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +14,16 @@ from shardrun.db.taking import Fate
 from shardrun.policy.verbs import Verb
 from shardrun.ring import words
 from shardrun.ring.wire import Report
-from tests.child.test_transactions import Child, Serve, note, place, serve  # noqa: F401 - fixtures
+from tests.child.test_transactions import LEASES, Child, Serve, a_place, note, serve  # noqa: F401 - a fixture
 from tests.proxy import Proxy
 from tests.servers import Postgres
 from tests.store.place import Place
+
+
+@pytest.fixture(params=LEASES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Give a database of each kind, as the tests of single rows have it."""
+    yield from a_place(request, tmp_path)
 
 
 def ran(child: Child, **tokens: str) -> list[Report]:

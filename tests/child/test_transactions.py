@@ -37,12 +37,18 @@ DRIVERS = {"postgres": psycopg.Connection, "sqlite": sqlite3.Connection, "mariad
 REFUSED = "the transaction of q row 1 is committed by shardrun when the handler returns; remove {}, or use "
 
 
+LEASES = ["postgres lease", "sqlite lease", "mariadb lease"]
 ON_SERVERS = [f"{dialect} {form}" for dialect in ("postgres", "mariadb") for form in ("row lock", "advisory")]
 
 
-@pytest.fixture(params=["postgres lease", "sqlite lease", "mariadb lease", *ON_SERVERS, "sqlite advisory"])
+@pytest.fixture(params=[*LEASES, *ON_SERVERS, "sqlite advisory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Give a database of each kind with a queue of 3 rows and a table that handlers write to, and a form for the queue."""
+    yield from a_place(request, tmp_path)
+
+
+def a_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Give the database, and the form, that the fixture's parameter names."""
     dialect, _, form = request.param.partition(" ")
     if dialect == "sqlite":
         dsn = f"sqlite:///{tmp_path}/test.db"
