@@ -18,6 +18,10 @@ NEAR = 3
 COUNTED = ("int", "numeric")
 
 
+def _not_null(table: str, column: Column) -> str:
+    return f'alter table {table} alter column "{column.name}" set not null'
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """What a dialect can tell of one database: where it is, its tables' names, how its columns may be typed."""
@@ -27,6 +31,10 @@ class Catalogue:
     time_kinds: tuple[str, ...] = TIMES
     time_types: tuple[str, ...] = ()  # what these are called there, where not as here
     typed: bool = True  # False where a column's type binds no value (SQLite): only what is plainly wrong is refused
+    not_null: Callable[[str, Column], str] = _not_null  # the statement for a table and its column
+    no_index: Callable[[str, Column], str | None] = lambda *_: (
+        None
+    )  # why a column of the table has no index of whole values
 
 
 def shown_file(source: Source) -> str:
@@ -139,14 +147,15 @@ def _identity(catalogue: Catalogue, queue: Queue[object], table: Table, column: 
     if column.name in table.unique:
         if not (column.nullable and catalogue.typed):
             return []  # SQLite lets keys be NULL; a claim there leaves such rows out
-        change = f'alter table {queue.table} alter column "{column.name}" set not null'
-        return [f"column {column.name} (role id) may be NULL. {change}"]
+        return [f"column {column.name} (role id) may be NULL. {catalogue.not_null(queue.table, column)}"]
     if len(table.primary_key) > 1:
         keys = ", ".join(table.primary_key)
         return [
             f"table {queue.table} has a primary key of several columns ({keys}). shardrun names rows by one: add a column "
             f"that is unique by itself and name it as id."
         ]
+    if why := catalogue.no_index(queue.table, column):
+        return [f"column {column.name} (role id) {why}"]
     return [f"column {column.name} (role id) is not unique. Make it the primary key, or give it a unique index."]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -110,6 +111,22 @@ def unindexable(layout: Layout) -> list[Column]:
     names = [*_fixed(layout), *(layout.roles[role].name for role in layout.order)]
     columns = (layout.table.columns[name] for name in names)
     return [column for column in columns if column.kind in ("text", "binary") and (column.length or 0) > LONGEST_KEY]
+
+
+def not_null(table: str, column: Column) -> str:
+    """Write what lets a column hold no NULL; its default must be said again."""
+    said = ", and its default again" if column.has_default else ""
+    return f"alter table {table} modify {quote(column.name)} {_copied(column)} not null{said}"
+
+
+def cannot_be_unique(table: str, column: Column) -> str | None:
+    """Say why a column has no index by which one row is found and locked, though it may be declared UNIQUE."""
+    if not re.match("(tiny|medium|long)?(text|blob)", column.type.lower()) and (column.length or 0) <= LONGEST_KEY:
+        return None
+    return (
+        f"is {column.type}, which no index takes whole: what is UNIQUE there is kept by a hash, by which no row is locked "
+        f"alone. alter table {table} modify {quote(column.name)} varchar(255) not null"
+    )
 
 
 def index_name(table: str, purpose: str) -> str:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from shardrun.db import check, forms
-from shardrun.db.mysql import catalogue, ddl, driver, drivers, dsn, fetch, operate, taking
+from shardrun.db.mysql import advice, catalogue, ddl, driver, drivers, dsn, fetch, operate, taking
 from shardrun.db.mysql.driver import Connection
 from shardrun.db.mysql.locks import AdvisoryStore, RowLockStore
 from shardrun.db.mysql.offers import OFFERS
@@ -258,20 +258,9 @@ class Mysql:
         return TAKINGS[layout.form](layout)
 
     def warnings(self, connection: Connection, subscription: Subscription) -> list[str]:
-        """List what would work badly: a claim without an index."""
+        """List what would work badly."""
         found, table, _ = self._fit(connection, subscription)
-        if found or table is None:
-            return []
-        layout = lay(table, subscription)
-        if ddl.claim_index(layout) is not None:
-            return []
-        said = f"{subscription.queue.name}: no index serves the claim."
-        if long := ddl.unindexable(layout):
-            column = long[0]
-            table_name = ".".join(ddl.quote(part) for part in table.parts)
-            change = f"alter table {table_name} modify {ddl.quote(column.name)} varchar(255)"
-            return [f"{said} Column {column.name} is {column.type}, which no index takes whole. {change}"]
-        return [f"{said} {ddl.index_of(layout, connection.on_mariadb)}"]
+        return [] if found or table is None else advice.warnings(connection, lay(table, subscription), subscription)
 
     def _fit(
         self, connection: Connection, subscription: Subscription
@@ -280,6 +269,8 @@ class Mysql:
             place=f"in database {self._account.database}",
             names=lambda: catalogue.names(connection),
             time_types=("datetime", "timestamp"),
+            not_null=ddl.not_null,
+            no_index=ddl.cannot_be_unique,
         )
         table = catalogue.read(connection, split_name(subscription.queue.table))
         name = subscription.dead_letter
