@@ -120,7 +120,7 @@ class OwnMariadb(Mariadb):
         first.write_text(
             "flush privileges;\n"
             f"create user app@'127.0.0.1' identified by '{PASSWORD}';\n"
-            "grant all on *.* to app@'127.0.0.1';\n"
+            "grant all on *.* to app@'127.0.0.1' with grant option;\n"
         )
         first.chmod(0o644)
         self.keeper = Keeper(

@@ -31,7 +31,7 @@ GREATEST = {"tinyint": 2**7 - 1, "smallint": 2**15 - 1, "mediumint": 2**23 - 1, 
 """The greatest numbers of integer types with a sign; without one they reach twice as far."""
 
 LONGEST_KEY = 1024
-"""Characters of a key's column up to which its weights are read at its full length. Larger: more memory for each row."""
+"""Characters of a key that tell its lane at most: longer ones that begin alike share one. Larger: more memory for each row."""
 
 
 NO_PAD = ("_0900_", "_nopad_")
@@ -81,12 +81,14 @@ def lane_key(key: Column, alias: str) -> str:
 
 
 def _weights(key: Column, value: str) -> str:
-    """Write what the collation compares: padded to the column's length where it takes trailing spaces for nothing."""
+    """Write what the collation compares: padded to the column's length where it takes trailing spaces for nothing.
+
+    They are not cut off instead, since there are others than U+0020 (a no-break space) that some collations take for one.
+    """
     if any(word in (getattr(key, "collation", None) or "") for word in NO_PAD):
         return f"weight_string({value})"
-    if key.length is None or key.length > LONGEST_KEY:
-        return f"weight_string(rtrim({value}))"
-    return f"weight_string({value} as char({max(key.length, 1)}))"
+    length = LONGEST_KEY if key.length is None else min(max(key.length, 1), LONGEST_KEY)
+    return f"weight_string({value} as char({length}))"
 
 
 def identity(expression: str, key: Column) -> str:

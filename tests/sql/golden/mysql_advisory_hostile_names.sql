@@ -4,7 +4,7 @@ select c.`User Id`, concat(ifnull(cast(c.`User Id` as char character set utf8mb4
  where c.`group` = %(group)s
    and (c.`%%(id)s` is null or c.`%%(id)s` <= utc_timestamp(6))
    and (c.`User Id` in %(avoided)s) is not true
-   and (unhex(sha2(weight_string(rtrim(c.`a"b`)), 256)) in %(full_keys)s) is not true
+   and (unhex(sha2(weight_string(c.`a"b` as char(1024)), 256)) in %(full_keys)s) is not true
    and (cast(concat(ifnull(cast(c.`User Id` as char character set utf8mb4), ''), '-', ifnull(cast(c.`a"b` as char character set utf8mb4), '')) as binary) in %(busy)s) is not true
  order by c.`priority`, c.`%%(id)s`, c.`User Id`
  limit %(limit)s;
@@ -30,7 +30,7 @@ update `My Schema`.`or"der %%s` as t
 select t.`User Id`,
        cast(t.`attempt` as signed),
        t.`a"b`,
-       unhex(sha2(weight_string(rtrim(t.`a"b`)), 256)),
+       unhex(sha2(weight_string(t.`a"b` as char(1024)), 256)),
        cast(t.`group` as char),
        json_quote(concat(replace(cast(t.`headers` as char), ' ', 'T'))),
        json_quote(concat(replace(cast(t.`pay%%load` as char), ' ', 'T')))

@@ -16,7 +16,7 @@ select sha2(concat_ws(',', ifnull(sha2(t.`User Id`, 256), '-'), ifnull(sha2(t.`p
 select t.`User Id`,
        cast(ifnull(t.`attempt`, 0) + 1 as signed),
        t.`a"b`,
-       unhex(sha2(weight_string(rtrim(t.`a"b`)), 256)),
+       unhex(sha2(weight_string(t.`a"b` as char(1024)), 256)),
        cast(t.`group` as char),
        json_quote(concat(replace(cast(t.`headers` as char), ' ', 'T'))),
        json_quote(concat(replace(cast(t.`pay%%load` as char), ' ', 'T'))),

@@ -15,7 +15,7 @@ select sha2(concat_ws(',', ifnull(sha2(t.`id`, 256), '-'), ifnull(sha2(t.`payloa
 select t.`id`,
        cast(ifnull(t.`attempt`, 0) + 1 as signed),
        t.`partition_key`,
-       unhex(sha2(weight_string(rtrim(t.`partition_key`)), 256)),
+       unhex(sha2(weight_string(t.`partition_key` as char(1024)), 256)),
        cast(t.`group` as char),
        json_quote(concat(replace(cast(t.`headers` as char), ' ', 'T'))),
        json_quote(concat(replace(cast(t.`payload` as char), ' ', 'T'))),

@@ -92,7 +92,7 @@ select q.`id`
  where q.`id` in %(ids)s;
 
 -- take (ids, dead_group, error)
-select d.`id`, unhex(sha2(weight_string(rtrim(d.`partition_key`)), 256))
+select d.`id`, unhex(sha2(weight_string(d.`partition_key` as char(1024)), 256))
   from `app`.`jobs` as d
  where d.`id` in %(ids)s
    and d.`group` = %(dead_group)s

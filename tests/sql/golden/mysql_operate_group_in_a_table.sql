@@ -90,7 +90,7 @@ select q.`id`
  where q.`id` in %(ids)s;
 
 -- take (ids, group, error)
-select d.`id`, unhex(sha2(weight_string(rtrim(d.`partition_key`)), 256))
+select d.`id`, unhex(sha2(weight_string(d.`partition_key` as char(1024)), 256))
   from `app`.`dead` as d
  where d.`id` in %(ids)s
    and d.`group` = %(group)s

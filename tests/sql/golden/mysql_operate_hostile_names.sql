@@ -90,7 +90,7 @@ select q.`User Id`
  where q.`User Id` in %(ids)s;
 
 -- take (ids, group, error)
-select d.`User Id`, unhex(sha2(weight_string(rtrim(d.`a"b`)), 256))
+select d.`User Id`, unhex(sha2(weight_string(d.`a"b` as char(1024)), 256))
   from `dead` as d
  where d.`User Id` in %(ids)s
    and d.`group` = %(group)s

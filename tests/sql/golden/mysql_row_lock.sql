@@ -6,7 +6,7 @@ select seen.id, row_number() over (order by seen.id)
           from `app`.`jobs` as c
          where (c.`retry_after` is null or c.`retry_after` <= utc_timestamp(6))
            and (c.`id` in %(avoided)s) is not true
-           and (unhex(sha2(weight_string(rtrim(c.`partition_key`)), 256)) in %(full_keys)s) is not true
+           and (unhex(sha2(weight_string(c.`partition_key` as char(1024)), 256)) in %(full_keys)s) is not true
          order by c.`priority`, c.`retry_after`, c.`id`
          limit %(limit)s) as seen
  order by seen.priority, seen.retry_after, seen.id;
@@ -15,7 +15,7 @@ select seen.id, row_number() over (order by seen.id)
 select t.`id`,
        cast(ifnull(t.`attempt`, 0) + 1 as signed),
        t.`partition_key`,
-       unhex(sha2(weight_string(rtrim(t.`partition_key`)), 256)),
+       unhex(sha2(weight_string(t.`partition_key` as char(1024)), 256)),
        cast(t.`group` as char),
        json_quote(concat(replace(cast(t.`headers` as char), ' ', 'T'))),
        json_quote(concat(replace(cast(t.`payload` as char), ' ', 'T')))
