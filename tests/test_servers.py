@@ -32,7 +32,14 @@ sys.stdin.read()
 def processes_of(folder: Path) -> list[psutil.Process]:
     """Find the server processes over a data folder: those that name it, and their children."""
     heads = [process for process in psutil.process_iter() if f"{folder}/data" in _command_line(process)]
-    return [*heads, *(child for head in heads for child in head.children(recursive=True))]
+    return [*heads, *(child for head in heads for child in _children(head))]
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:  # it has ended since it was listed
+        return []
 
 
 def _command_line(process: psutil.Process) -> list[str]:

@@ -27,7 +27,7 @@ def of_postgres(laid: Layout) -> Mapping[str, Statement]:
     if laid.form is Form.ADVISORY:
         asked |= {
             "free_keys": postgres.free_keys(laid),
-            "lock_key": postgres.lock_key(laid, "pg_try_advisory_xact_lock"),
+            "key_number": postgres.key_number(laid),
         }
     return asked | {"stamped": postgres.stamped(laid), "fate": looked} | ({"dead": there} if there else {})
 

@@ -58,7 +58,7 @@ def test_due_held_later_and_dead_rows_are_told_apart(place: Place, indexed: bool
     found = counts(place, subscription)
     assert numbers(found) == [3, 3, 2, 2]
     assert found.oldest is not None
-    assert 90 <= found.oldest < 890
+    assert 89.9 < found.oldest < 890  # the two clocks' readings are rounded
     assert found.indexed is indexed
     assert not any(count and count.more for count in (found.due, found.in_work, found.later, found.dead))
 

@@ -137,13 +137,27 @@ def test_a_handler_may_take_whole_rows_and_rows_of_its_own_select(place: Place) 
     assert [row.body for row in own.store.claim(own.connection, 5, [])] == [{"id": 1, "tenfold": 20}]
 
 
+@pytest.mark.parametrize("written", ["x'ff00'", "cast(x'ff61' as text)"], ids=["bytes", "a text that is no UTF-8"])
+def test_keys_of_any_bytes_exclude_each_other(place: Place, written: str) -> None:
+    """B4: what is no text is locked like any key, and another key's row is not behind it."""
+    place.create_usual()
+    keyed(place, "a", "a", "b")
+    place.run(f"update q set partition_key = {written} where id < 3")
+    holder = Holding(place)
+    assert holder.ids(1) == [1]
+    assert holder.ids() == [3]
+    assert holder.end(Verb.ACK, 1)
+    assert holder.ids() == [2]
+
+
 def test_a_second_replica_of_a_file_is_refused(place: Place, tmp_path: Path) -> None:
     """B4: one replica per file, by a lock that ends with its process; the other forms have no such bound."""
     place.create_usual()
     advisory = subscribe(usual(without=["locked_until"], advisory_lock=KEY))
-    other = database(place.dsn)
+    (tmp_path / "link.db").symlink_to(tmp_path / "queue.db")
+    other = database(f"sqlite:///{tmp_path}/link.db")  # one file is one, by whatever name
     with place.database.only_replica(advisory):
-        with pytest.raises(Unsupported, match=r"another replica \(pid \d+\) serves advisory_lock= over .*queue.db"):
+        with pytest.raises(Unsupported, match=r"another replica \(pid \d+\) serves advisory_lock= over .*link.db"):
             other.only_replica(advisory).__enter__()
         with other.only_replica(subscribe(usual())):
             pass

@@ -197,3 +197,21 @@ def test_a_transaction_that_keeps_its_first_snapshot_begins_behind_the_lock(
         assert desk.offer() == []
         ends(taken)
         assert desk.offer() == [1]
+
+
+def test_a_child_locks_the_key_that_coordinators_lock_whatever_its_session_spells(open_place: Opener) -> None:
+    """B4, R11, R17: a time in the key reads otherwise in another zone; the handler's transaction keeps its own settings."""
+    place = open_place("postgres")
+    place.form = "advisory"
+    place.create_usual(at="timestamptz")
+    keyed(place, "a", "a", at="2026-01-01 12:00+00")
+    desk, other = Offering(place, lock="day-{at}"), Offering(place, lock="day-{at}")
+    (row,) = desk.rows()
+    connection = place.child()
+    connection.execute("set time zone 'Asia/Kolkata'")
+    connection.commit()
+    assert desk.taking.take(connection, row.id, row.token, PATIENCE)
+    assert other.offer() == []
+    assert connection.execute("show time zone").fetchone() == ("Asia/Kolkata",)
+    desk.taking.abandon(connection)
+    assert other.offer() == [1]

@@ -42,6 +42,8 @@ COORDINATOR = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, YMD",
     "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
     "default_transaction_isolation": "read committed",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -49,6 +51,9 @@ COORDINATOR = {
     "jit": "off",
     "lock_timeout": "1s",  # larger: a row that someone keeps locked holds up its batch; smaller: slow commits do
 }
+
+SPELLING = ("TimeZone", "DateStyle", "IntervalStyle", "bytea_output", "extra_float_digits")
+"""Settings by which a session spells values as text, the keys of locks among them."""
 
 NO_LIMIT = {
     "idle_in_transaction_session_timeout": 90600,

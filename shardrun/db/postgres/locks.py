@@ -258,21 +258,22 @@ class AdvisoryStore(HoldingStore):
         passed_over, busy, rows = list[Any](self._avoided.ids()), list[str](), list[Claimed]()
         while len(rows) < limit and len(busy) < MOST_TRIED:
             values |= {"avoided": self._ids(passed_over), "busy": busy}
-            id, key, tried, seen = driver.run(connection, self._lock_key, values).fetchall()[0]
+            key: str | None = None
+            try:
+                id, key, tried, seen = driver.run(connection, self._lock_key, values).fetchall()[0]
+                taken = self._take_row(connection, id, key) if key is not None else []
+            except (Conflict, StatementFailed):
+                if not rows:
+                    raise
+                if key is not None:
+                    driver.run(connection, locks_sql.UNLOCK_ONE, {"key": key})
+                break  # those that are counted by now are delivered
             if key is None:
                 if seen < values["limit"]:
                     break
                 busy += tried  # the rest of their rows are not looked at
                 values["limit"] = min(2 * values["limit"], LARGEST_PAGE)
-                continue
-            try:
-                taken = self._take_row(connection, id, key)
-            except Conflict:
-                if not rows:
-                    raise
-                driver.run(connection, locks_sql.UNLOCK_ONE, {"key": key})
-                break  # those that are counted by now are delivered
-            if taken:
+            elif taken:
                 rows += taken
                 busy.append(key)
                 self._key_of[taken[0].id] = key
@@ -296,10 +297,13 @@ class AdvisoryStore(HoldingStore):
 
     def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
         steps = [self.step(one) for one in settlements]
-        keys = [] if keeps else [self._key_of[one.id] for one in settlements if one.id in self._key_of]
-        unlock: list[Step] = [(locks_sql.UNLOCK_ONE, {"key": key}) for key in keys]  # after the COMMIT (R11)
-        cursors = driver.run_together(connection, [self._isolated, *steps, COMMIT, *unlock])[1:]
-        if not keeps:
-            for one in settlements:
-                self._key_of.pop(one.id, None)
+        keys: dict[Any, str] = {}
+        if not keeps:  # taken out before the COMMIT, since the rows may be claimed again right after it
+            keys = {one.id: self._key_of.pop(one.id) for one in settlements if one.id in self._key_of}
+        unlock: list[Step] = [(locks_sql.UNLOCK_ONE, {"key": key}) for key in keys.values()]  # after the COMMIT (R11)
+        try:
+            cursors = driver.run_together(connection, [self._isolated, *steps, COMMIT, *unlock])[1:]
+        except (Conflict, StatementFailed):
+            self._key_of |= keys
+            raise
         return {one.id for one, cursor in zip(settlements, cursors, strict=False) if cursor.rowcount > 0}

@@ -93,15 +93,12 @@ select 1
     return Statement(text, ("id", "token", *group_parameter(layout)))
 
 
-def lock_key(layout: Layout, lock: str) -> Statement:
-    """Lock the key of one row, if nobody has it; returns its number. No other row's key is locked on the way."""
+def key_number(layout: Layout) -> Statement:
+    """Read by which number the key of one row is locked."""
     text = f"""\
-with one as materialized (
-  select hashtextextended({key_text(layout, "c")}, 0) as number
-    from {table_name(layout.table)} as c
-   where {one_row(layout, "c")}
-)
-select number from one where {lock}(number)"""
+select hashtextextended({key_text(layout, "c")}, 0)
+  from {table_name(layout.table)} as c
+ where {one_row(layout, "c")}"""
     return Statement(text, ("id",))
 
 

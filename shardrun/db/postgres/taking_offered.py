@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from shardrun.db.postgres import offers_sql
+from shardrun.db.postgres import driver, offers_sql
 from shardrun.db.postgres.locks import HoldingStore
 from shardrun.db.postgres.taking import Fates, Lent, PostgresTaking, send, spelt
 from shardrun.db.statement import Statement
@@ -36,21 +36,19 @@ class KeyTaking(RowTaking):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
-        sees_first = (layout.isolation or "").lower() in SNAPSHOTS
-        self._lock_key = offers_sql.lock_key(
-            layout, "pg_try_advisory_lock" if sees_first else "pg_try_advisory_xact_lock"
-        )
-        self._sees_first = sees_first
+        self._key_number = offers_sql.key_number(layout)
+        self._sees_first = (layout.isolation or "").lower() in SNAPSHOTS
 
     def _begin_and_take(self, connection: Lent, id: Any, wanted: str) -> bool:
         """Lock the key, then read the row in a new statement: what it sees was committed before (R11)."""
-        lock_key = spelt(connection, self._lock_key, {"id": id})
-        if not self._sees_first:
-            return bool(send(connection, self._begin, lock_key).ntuples and send(connection, wanted).ntuples)
-        locked = send(connection, lock_key)
-        if not locked.ntuples:
+        number = self._number(connection, id)
+        if number is None:
             return False
-        number = int(locked.get_value(0, 0) or b"0")
+        if not self._sees_first:
+            locked = send(connection, self._begin, f"select 1 where pg_try_advisory_xact_lock({number})")
+            return bool(locked.ntuples and send(connection, wanted).ntuples)
+        if not send(connection, f"select 1 where pg_try_advisory_lock({number})").ntuples:
+            return False
         unlock = f"select pg_advisory_unlock({number})"
         try:  # the transaction takes the session's lock over
             return bool(
@@ -60,3 +58,15 @@ class KeyTaking(RowTaking):
             with suppress(psycopg.Error):
                 send(connection, "rollback", unlock)
             raise
+
+    def _number(self, connection: Lent, id: Any) -> int | None:
+        """Read the key's number as coordinators do: what this session has set for handlers may spell a value otherwise.
+
+        The row that is taken afterwards is unchanged since it was offered, and so is its key.
+        """
+        alike = (f"set local {name} = '{driver.COORDINATOR[name]}'" for name in driver.SPELLING)
+        try:
+            found = send(connection, "begin", *alike, spelt(connection, self._key_number, {"id": id}))
+        finally:
+            send(connection, "rollback")
+        return int(found.get_value(0, 0) or b"0") if found.ntuples else None

@@ -249,7 +249,14 @@ def _padded(values: Sequence[Any]) -> list[Any]:
 @contextmanager
 def only_replica(path: str, where: str) -> Iterator[None]:
     """Hold the right to serve a file for a block; raises `Unsupported` where another process holds it."""
-    descriptor = os.open(path + SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = os.path.realpath(path) + SUFFIX  # one file is one, whichever links lead to it
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise Unsupported(
+            f"{where}: advisory_lock= needs {lock}, which cannot be opened: {error.strerror}. Let this user write it, or give "
+            f"the queue a lease column (locked_until=)."
+        ) from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -101,14 +101,19 @@ def remove(layout: Layout) -> Statement:
 
 
 def key_text(layout: Layout) -> str:
-    """Write the text of a row's lock key: each value as the database writes it, nothing for NULL."""
+    """Write the text of a row's lock key: each value as the database writes it, bytes in hex digits, nothing for NULL.
+
+    As bytes, since what is no UTF-8 would come as bytes and equal no text when it goes back.
+    """
     parts = [
-        f"coalesce(cast({quote(piece.text)} as text), '')"
-        if piece.is_column
-        else "'" + piece.text.replace("'", "''") + "'"
+        _written(quote(piece.text)) if piece.is_column else "'" + piece.text.replace("'", "''") + "'"
         for piece in layout.lock_key
     ]
-    return f"({' || '.join(parts)})"
+    return f"cast(({' || '.join(parts)}) as blob)"
+
+
+def _written(column: str) -> str:
+    return f"case typeof({column}) when 'blob' then lower(hex({column})) else coalesce(cast({column} as text), '') end"
 
 
 def _handed_out(layout: Layout) -> list[str]:

@@ -68,13 +68,10 @@ select firsts.id, firsts.key, free.key is not null, (select count(*) from seen)
   left join free on free.key = firsts.key
  order by firsts.place;
 
--- lock_key (id)
-with one as materialized (
-  select hashtextextended((coalesce(c."id"::text, '')) collate "C", 0) as number
-    from "app"."jobs" as c
-   where c."id" = %(id)s::bigint
-)
-select number from one where pg_try_advisory_xact_lock(number);
+-- key_number (id)
+select hashtextextended((coalesce(c."id"::text, '')) collate "C", 0)
+  from "app"."jobs" as c
+ where c."id" = %(id)s::bigint;
 
 -- stamped (id)
 select (t.xmin::text || t.ctid::text)

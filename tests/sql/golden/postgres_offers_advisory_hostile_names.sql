@@ -74,13 +74,10 @@ select firsts.id, firsts.key, free.key is not null, (select count(*) from seen)
   left join free on free.key = firsts.key
  order by firsts.place;
 
--- lock_key (id)
-with one as materialized (
-  select hashtextextended((coalesce(c."User Id"::text, '') || '-' || coalesce(c."a""b"::text, '')) collate "C", 0) as number
-    from "My Schema"."or""der %%s" as c
-   where c."User Id" = %(id)s::bigint
-)
-select number from one where pg_try_advisory_xact_lock(number);
+-- key_number (id)
+select hashtextextended((coalesce(c."User Id"::text, '') || '-' || coalesce(c."a""b"::text, '')) collate "C", 0)
+  from "My Schema"."or""der %%s" as c
+ where c."User Id" = %(id)s::bigint;
 
 -- stamped (id)
 select (t.xmin::text || t.ctid::text)

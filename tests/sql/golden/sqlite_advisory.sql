@@ -5,12 +5,12 @@ select "id",
        cast("group" as text),
        "headers",
        cast("payload" as text),
-       ('it''s 100% \ {' || 'x}' || ' ' || coalesce(cast("partition_key" as text), ''))
+       cast(('it''s 100% \ {' || 'x}' || ' ' || case typeof("partition_key") when 'blob' then lower(hex("partition_key")) else coalesce(cast("partition_key" as text), '') end) as blob)
   from "app"."jobs"
  where "group" = ?1
    and ("retry_after" is null or "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
    and ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null))
-   and (('it''s 100% \ {' || 'x}' || ' ' || coalesce(cast("partition_key" as text), '')) in (?, ?)) is not 1
+   and (cast(('it''s 100% \ {' || 'x}' || ' ' || case typeof("partition_key") when 'blob' then lower(hex("partition_key")) else coalesce(cast("partition_key" as text), '') end) as blob) in (?, ?)) is not 1
  order by "priority", "retry_after", "id"
  limit ?;
 

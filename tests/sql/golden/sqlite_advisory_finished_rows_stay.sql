@@ -5,13 +5,13 @@ select "id",
        null,
        null,
        null,
-       (coalesce(cast("id" as text), '')),
+       cast((case typeof("id") when 'blob' then lower(hex("id")) else coalesce(cast("id" as text), '') end) as blob),
        "id",
        "attempt",
        "processed_at"
   from "app"."jobs"
  where "processed_at" is null
-   and ((coalesce(cast("id" as text), '')) in (?, ?)) is not 1
+   and (cast((case typeof("id") when 'blob' then lower(hex("id")) else coalesce(cast("id" as text), '') end) as blob) in (?, ?)) is not 1
  order by "id"
  limit ?;
 

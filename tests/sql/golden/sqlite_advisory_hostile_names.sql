@@ -5,13 +5,13 @@ select "User Id",
        cast("group" as text),
        "headers",
        cast("pay%load" as text),
-       (coalesce(cast("User Id" as text), '') || '-' || coalesce(cast("a""b" as text), ''))
+       cast((case typeof("User Id") when 'blob' then lower(hex("User Id")) else coalesce(cast("User Id" as text), '') end || '-' || case typeof("a""b") when 'blob' then lower(hex("a""b")) else coalesce(cast("a""b" as text), '') end) as blob)
   from "My Schema"."or""der %s"
  where "group" = ?1
    and ("%(id)s" is null or "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
    and ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null))
    and "User Id" is not null
-   and ((coalesce(cast("User Id" as text), '') || '-' || coalesce(cast("a""b" as text), '')) in (?, ?)) is not 1
+   and (cast((case typeof("User Id") when 'blob' then lower(hex("User Id")) else coalesce(cast("User Id" as text), '') end || '-' || case typeof("a""b") when 'blob' then lower(hex("a""b")) else coalesce(cast("a""b" as text), '') end) as blob) in (?, ?)) is not 1
    and (case typeof("a""b") when 'text' then "a""b" when 'real' then iif("a""b" = cast("a""b" as integer), cast("a""b" as integer), "a""b") else "a""b" end in (?, ?)) is not 1
  order by "priority", "%(id)s", "User Id"
  limit ?;
