@@ -32,6 +32,8 @@ def database(dsn: str, source: str | None = None, create: bool = False) -> Datab
             f"{without_password(dsn)}{said} is not a database that shardrun speaks. "
             f"Known: postgresql://, mysql:// (MySQL and MariaDB), sqlite:///file.db"
         )
+    if dialect != "sqlite":
+        _look_at_password(name, rest, source)
     if dialect == "mysql":
         from shardrun.db.mysql.server import Mysql
 
@@ -54,6 +56,16 @@ def database(dsn: str, source: str | None = None, create: bool = False) -> Datab
             raise
         raise UsageProblem(f"{name}:// needs psycopg. Install it: pip install 'shardrun[postgres]'") from None
     return cast(Database, Postgres(f"postgresql://{rest}", source))
+
+
+def _look_at_password(scheme: str, rest: str, source: str | None) -> None:
+    """Refuse an @ behind the first slash: that slash belongs to a password, whose end would be shown as a database's name."""
+    path = rest.partition("?")[0].partition("/")[2]
+    if "@" in path:
+        raise UsageProblem(
+            f"the DSN {scheme}://{f' (from {source})' if source else ''} has an @ behind its first slash. In user, password and "
+            f"database, / must be written as %2F and @ as %40."
+        )
 
 
 def without_password(dsn: str) -> str:

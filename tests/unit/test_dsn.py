@@ -1,0 +1,16 @@
+"""DSNs that cannot be read as they were meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardrun.db.connect import database
+from shardrun.errors import UsageProblem
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "mysql", "mariadb+pymysql"])
+def test_a_password_with_a_bare_slash_is_refused_and_never_shown(scheme: str) -> None:
+    """Contract 2: what stands behind the slash would be taken for the database's name, and be shown as that."""
+    with pytest.raises(UsageProblem, match=r"\(from DATABASE_URL\) has an @ behind .* as %2F and @ as %40") as caught:
+        database(f"{scheme}://app:123/secret@127.0.0.1/app", "DATABASE_URL")
+    assert "secret" not in str(caught.value)
