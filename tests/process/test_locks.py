@@ -81,6 +81,17 @@ def test_a_row_that_kills_its_child_is_counted_and_dead_lettered_in_its_place(he
     assert site.count() == 0
 
 
+def test_a_handler_that_hangs_in_c_is_ended_on_time_at_the_cost_of_its_own_attempt(held: tuple[Site, str]) -> None:
+    """E4, E3, R7, R8: the row goes to the dead letters at its last attempt, the others of its lane go on and spend nothing."""
+    site, form = held
+    site.add({}, {"do": "hold", "for": 60}, {}, {}, partition_key="k")
+    replica = site.work_off("-p", "1", form=form, timeout=0.5, max_attempts=2)
+    assert site.dead() == {2: (2, "ran longer than its timeout of 0.5 s")}
+    assert [attempts(site, row) for row in (1, 2, 3, 4)] == [[1], [1, 2], [1], [1]]
+    assert "spends attempt 2 of 2. Moved to q_dead." in replica.stderr
+    assert site.count() == 0
+
+
 def test_rows_of_a_coordinator_that_is_killed_are_free_at_once(held: tuple[Site, str]) -> None:
     """B1, B4, H3, R8: the server sees the end of its connections; the row lock's count is not touched by that."""
     site, form = held
