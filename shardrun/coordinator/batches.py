@@ -90,6 +90,11 @@ class Batched:
             _send(replica, service, batch, repeated=True)
 
 
+ADOPTION = 5.0
+"""Seconds since a settlement was sent in which a row that it did not find may turn out to be adopted by a claim that is under
+way. Larger: later settlements wait for longer behind one that is lost. Smaller: a row that a slow claim took is run again."""
+
+
 def _is_time(replica: Replica, service: Service) -> bool:
     """Tell whether to write what has ended: enough rows, or the first has waited, or nothing else is in hand or may come."""
     count = len(service.acked) + len(service.ended)
@@ -123,8 +128,14 @@ def _send(replica: Replica, service: Service, batch: Batch, repeated: bool = Fal
     service.settling = batch
     batch.present()
     settlements = [settle.settlement(ended) for ended in batch.ended]
+    sent = clock.now()
 
     def done(result: _Answer | ShardrunError) -> None:
+        if isinstance(result, _Answer) and result.lost and service.pacing.under_way and clock.now() < sent + ADOPTION:
+            replica.later(
+                AGAIN, lambda: done(result)
+            )  # a claim of ours may have taken the row, and not have answered (R2)
+            return
         service.settling = None
         if isinstance(result, ConnectionLost | DatabaseUnreachable):
             service.in_doubt = batch

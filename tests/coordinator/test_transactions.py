@@ -134,7 +134,8 @@ def test_a_row_that_went_back_and_was_claimed_again_before_its_report_goes_back_
     """R2: it is ours under another token; what its child has settled stays counted."""
     desk = make(rows=1)
     held = desk.held(1)
-    desk.place.run("update q set locked_until = null where id = 1")  # as its child's settlement left it
+    aged = "strftime('%Y-%m-%d %H:%M:%f', locked_until, '-365000 days')"
+    desk.place.run(f"update q set locked_until = {aged} where id = 1")  # as its child's settlement left it
     desk.service.pacing.not_before = 0.0
     desk.ask()
     assert held.token != held.handed_token
