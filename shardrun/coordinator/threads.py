@@ -42,6 +42,10 @@ class Pin:
     def submit(self, work: Work[T], done: Done[T]) -> None:
         """Run `work` on the pinned connection, then `done` in the loop's thread; where that broke, with `ConnectionLost`."""
         with self.wanted:
+            if self.is_released:  # its thread serves others by now
+                gone = ConnectionLost("the connection that held the row was let go of")
+                self._threads.post(partial(_give, done, gone))
+                return
             self.pieces.append((work, done))
             self.wanted.notify()
 
@@ -73,7 +77,7 @@ class DatabaseThreads:
         self.size = size
         self._database = database
         self._part = part
-        self._post = post
+        self.post = post
         self._urgent: deque[_Piece] = deque()
         self._ordinary: deque[_Piece] = deque()
         self.lock = threading.RLock()
@@ -152,11 +156,11 @@ class DatabaseThreads:
             work, done, done_pinning = piece
             result = self._run(seat, work)
             if done is not None:
-                self._post(partial(self._finish, done, result))
+                self.post(partial(self._finish, done, result))
                 continue
             assert done_pinning is not None
             pin = self._pinned(seat) if result and not isinstance(result, Exception) else None
-            self._post(partial(self._finish_pinning, done_pinning, result, pin))
+            self.post(partial(self._finish_pinning, done_pinning, result, pin))
             if pin is not None:
                 self._serve_pin(seat, pin)
         self._close(seat)
@@ -169,7 +173,7 @@ class DatabaseThreads:
                 result: Any = ConnectionLost("the connection that held the row is gone")
             else:
                 result = self._run(seat, work, pinned=True)
-            self._post(partial(_give, done, result))
+            self.post(partial(_give, done, result))
         with self.lock:
             self._pins.discard(pin)
 
