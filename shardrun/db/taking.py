@@ -37,7 +37,7 @@ class Fate(enum.Enum):
     DONE = Verb.ACK  # it is gone, or finished: acked, or dropped
     FREE = Verb.RETRY  # it went back: retried, or snoozed
     DEAD = Verb.BURY  # it is among the dead letters
-    LOST = Verb.RELEASE  # it carries another's token
+    LOST = Verb.RELEASE  # it carries another's token, or a delay that stands where the token stood and looks like one
 
 
 class TransactionEnded(ShardrunError):

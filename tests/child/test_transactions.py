@@ -595,9 +595,11 @@ def test_fates_are_told_apart(place: Place) -> None:
     rows = {row.id: row for row in holder.claim()}
     for id, verb in ((1, Verb.ACK), (2, Verb.RETRY), (3, Verb.BURY)):
         assert holder.one(verb, rows[id])
-    assert holder.one(Verb.SNOOZE, rows[5], delay=60.0)
+    assert holder.one(Verb.RELEASE, rows[5], attempt=0)
     fates = [taking.fate(holder.connection, id, rows[id].token) for id in range(1, 6)]
     assert fates == [Fate.DONE, Fate.FREE, Fate.DEAD, Fate.HELD, Fate.FREE]
+    assert {row.id for row in Holder(place, queue, group="work", lease=60).claim()} == {2, 5}
+    assert taking.fate(holder.connection, 5, rows[5].token) is Fate.LOST  # a successor's token is a later time
     place.run(f"update f set done = null, locked_until = {place.seconds(-5)} where id = 4")
     assert taking.fate(holder.connection, 4, rows[4].token) is Fate.LOST
     assert taking.fate(holder.connection, 99, rows[4].token) is Fate.DONE

@@ -236,8 +236,6 @@ def fate(layout: Layout) -> tuple[Statement, Statement | None]:
     if layout.dead_group is not None and group is not None:
         cases.append(f"when t.{quote(group.name)} = %(dead_group)s then 'DEAD'")
     cases.append(f"when cast({not_aged(lock, 't')} as datetime({lock.digits})) = %(token)s then 'FREE'")
-    if layout.column("retry_after") is None:  # a delay stands where the token stood
-        cases.append(f"when {held} > %(token)s then 'FREE'")
     told = "\n            ".join(cases)
     text = f"""\
 select case {told}

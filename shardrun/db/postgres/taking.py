@@ -209,8 +209,6 @@ def fate(layout: Layout) -> tuple[Statement, Statement | None]:
     if layout.dead_group is not None and group is not None:
         cases.append(f"when t.{parts.quote(group.name)} = %(dead_group)s then 'DEAD'")
     cases.append(f"when {held} + {parts.AGED} = {token} then 'FREE'")
-    if layout.column("retry_after") is None:  # a delay stands where the token stood
-        cases.append(f"when {held} > {token} then 'FREE'")
     told = "\n            ".join(cases)
     text = f"""\
 select case {told}
