@@ -35,6 +35,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.check": "tests/store/test_start.py",
     "shardrun.db.fetched": "tests/payloads",
     "shardrun.db.mysql.advice": "tests/store/test_mariadb_advice.py",
+    "shardrun.db.mysql.candidates": "tests/store/test_mariadb_claims.py",
     "shardrun.db.mysql.catalogue": "tests/store",
     "shardrun.db.mysql.claims": "tests/store/test_mariadb_claims.py",
     "shardrun.db.mysql.ddl": "tests/store/test_ddl.py",

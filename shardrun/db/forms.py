@@ -63,7 +63,7 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.LEASE, Mode.BOTH): (YES, YES, YES),
     (Form.ADVISORY, Mode.PLAIN): (YES, YES, ONE_REPLICA),
     (Form.ADVISORY, Mode.TRANSACTIONAL): (YES, YES, ONE_REPLICA),
-    (Form.ADVISORY, Mode.BATCH): (YES, LATER, ONE_REPLICA),
+    (Form.ADVISORY, Mode.BATCH): (YES, YES, ONE_REPLICA),
     (Form.ADVISORY, Mode.BOTH): (LATER, LATER, LATER),
 }
 

@@ -29,15 +29,17 @@ FORMS: dict[str, tuple[str, dict[str, str | bool]]] = {
     "transactional": ("postgres", {"locked_until": "locked_until", "transactional": True}),
     "row lock": ("postgres", {}),
     "advisory lock on a server": ("postgres", {"advisory_lock": "row-{id}"}),
+    "advisory lock on MariaDB": ("mariadb", {"advisory_lock": "row-{id}"}),
     "advisory lock": ("sqlite", {"advisory_lock": "row-{id}"}),
 }
+SITES = {"sqlite": "file_site", "postgres": "server_site", "mariadb": "mariadb_site"}
 
 
 @pytest.fixture(params=list(FORMS))
 def site(request: pytest.FixtureRequest) -> Site:
     """Give a database with the tables `q` and `q_dead`, whose rows are held in a form that has batches."""
     dialect, form = FORMS[request.param]
-    place: Site = request.getfixturevalue("file_site" if dialect == "sqlite" else "server_site")
+    place: Site = request.getfixturevalue(SITES[dialect])
     (place.folder / "form").write_text(json.dumps(form))
     return place
 

@@ -98,7 +98,7 @@ def test_a_claim_walks_its_index_however_much_it_takes(place: Place, caplog: pyt
     store: Any = holder.store
     values = {"limit": 900, "avoided": [None]}
     place.own.execute("flush status")
-    assert len(place.own.execute(store._claims._candidates.text, values).fetchall()) == 900
+    assert len(place.own.execute(store._claims.statements()[0].text, values).fetchall()) == 900
     asked = "select sum(variable_value) from information_schema.session_status where variable_name like 'Handler_read%'"
     assert place.run(asked)[0][0] < 1000
     place.run("alter table q drop index claimed, add index c (priority, retry_after, id)")

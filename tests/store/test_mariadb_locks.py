@@ -15,6 +15,7 @@ from shardrun.errors import Conflict
 from tests.mariadb import Mariadb
 from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
+from tests.store.test_counts import rows_read
 from tests.store.test_locks import FORMS, Holding, keyed, queue_of
 from tests.store.test_mariadb_claims import claim_meanwhile
 
@@ -181,6 +182,72 @@ def test_a_key_is_locked_once_and_let_go_of_wholly(place: Place) -> None:
     holder.taken()
     holder.store.let_go(holder.connection)
     assert place.run(locked, number) == [(None, 1, 1)]
+
+
+def test_two_rows_of_one_lock_are_in_no_batch_together(place: Place) -> None:
+    """B4, B6: a session would get a name again; also where two keys go by one name, and what a batch gave up is free."""
+    place.create_usual(without=["partition_key"], partition_key="varchar(255) collate utf8mb4_bin")
+    long = "x" * 65
+    keyed(place, long, lock_name(long), "b", "b")
+    queue = usual(without=["locked_until"], advisory_lock="{partition_key}")
+    holder, other = (Holding(place, queue) for _ in range(2))
+    free = f"select is_free_lock('{lock_name(long)}'), is_free_lock('b')"
+    rows = holder.store.claim(holder.connection, 9, [])
+    assert [row.id for row in rows] == [1, 3]
+    assert (place.run(free), other.claim()) == ([(0, 0)], None)
+    assert holder.end(Verb.ACK, rows[0])
+    assert (place.run(free), other.taken().id) == ([(1, 0)], 2)
+    assert holder.end(Verb.ACK, rows[1])
+    assert place.run(free) == [(0, 1)]
+
+
+def test_a_batch_that_meets_a_conflict_delivers_what_it_has_counted(place: Place) -> None:
+    """B6, B7, R11: the key of the row that it could not take is free, the others are held; alone, all is let go of."""
+    place.create_usual()
+    keyed(place, "a", "b", "c")
+    holder = Holding(place, queue_of("advisory"))
+    store: Any = holder.store
+    take, refused = store._take_row, {2}
+
+    def passing(connection: Any, id: Any, key: str) -> Any:
+        if id in refused:
+            raise Conflict("refused for now")
+        return take(connection, id, key)
+
+    store._take_row = passing
+    free = "select is_free_lock('accounts-a'), is_free_lock('accounts-b'), is_free_lock('accounts-c')"
+    (row,) = store.claim(holder.connection, 9, [])
+    assert (row.id, place.run(free)) == (1, [(0, 1, 1)])
+    assert holder.end(Verb.RELEASE, row, attempt=0)
+    refused.add(1)
+    with pytest.raises(Conflict):
+        holder.claim()
+    assert place.run(free) == [(1, 1, 1)]
+    assert place.run("select id, attempt from q") == [(1, 0), (2, None), (3, None)]
+
+
+@FORMS
+def test_a_claim_walks_its_index_and_goes_on_without_it(
+    place: Place, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P5, R10: left to itself MariaDB sorts the whole table for some per cent of it; an index that is gone costs no claim."""
+    place.create_usual()
+    place.run("create index claimed on q (priority, retry_after, id)")
+    place.run("insert into q (priority, partition_key) select seq mod 5, seq from seq_1_to_20000")
+    place.run("analyze table q")
+    holder = Holding(place, queue_of(form))
+    candidates = holder.store.statements()[0]  # type: ignore[attr-defined]
+    plan = place.own.execute(f"explain {candidates.text}", {"limit": 900, "avoided": [None], "busy": [None]}).fetchall()
+    assert [row[5] for row in plan if row[2] == "c"] == ["claimed"]
+    before = rows_read(place)
+    asking = rows_read(place) - before
+    before = rows_read(place)
+    values = {"limit": 900, "avoided": [None], "busy": [None]}
+    assert len(place.own.execute(candidates.text, values).fetchall()) == 900
+    assert rows_read(place) - before - asking < 9000  # some times each from what was gathered; the table is read no further
+    place.run("alter table q drop index claimed, add index c (priority, retry_after, id)")
+    assert holder.taken().id == 5
+    assert caplog.records == []
 
 
 KEYS = {

@@ -16,6 +16,7 @@ from typing import Any
 
 from shardrun.db.avoided import Avoided
 from shardrun.db.mysql import driver, lists, sql
+from shardrun.db.mysql.candidates import Candidates
 from shardrun.db.mysql.driver import Connection, Step
 from shardrun.db.mysql.fetch import Fetch
 from shardrun.db.statement import Statement
@@ -34,8 +35,6 @@ PASSED = 5000
 LEADING = 9
 """Columns of a claimed row before those of the row mode: the id, a flag, the token, and what `parts.handed_fields` lists."""
 
-NO_SUCH_INDEX = 1176
-
 Row = Sequence[Any]
 
 
@@ -47,7 +46,8 @@ class Claims:
         self._name = name
         self._fetch = fetch
         self._reads_again = layout.table.rewrites or layout.row_mode
-        self._look_for(is_free=False)
+        self._candidates = Candidates(layout, sql.candidates)
+        self._keyed = len(self._candidates.statements()) > 1
         self._take = sql.take(layout, self._reads_again)
         self._claim = sql.claim(layout)
         self._claimed = sql.claimed(layout)
@@ -55,16 +55,10 @@ class Claims:
         self._kinds = {name: column.kind for name, column in layout.table.columns.items()}
         self._avoided = Avoided(name)
 
-    def _look_for(self, is_free: bool) -> None:
-        """Build the statements that read candidates, by the claim's index or as the server likes."""
-        keyed = self._layout.by_key and "partition_key" in self._layout.roles
-        self._candidates = sql.candidates(self._layout, leaving_out=False, is_free=is_free)
-        self._others = sql.candidates(self._layout, leaving_out=True, is_free=is_free) if keyed else None
-
     def statements(self) -> list[Statement]:
         """List every statement of a claim."""
-        every = [self._candidates, self._others, self._take, self._claim, self._claimed if self._reads_again else None]
-        return [one for one in every if one is not None]
+        every = [*self._candidates.statements(), self._take, self._claim]
+        return [*every, self._claimed] if self._reads_again else every
 
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows in claim order; what was taken before something failed is given all the same."""
@@ -101,19 +95,9 @@ class Claims:
         self, connection: Connection, limit: int, full_keys: Sequence[Any], passed: Sequence[Any]
     ) -> list[Any]:
         values = {**self._group, "limit": limit, "avoided": list(passed) or [None]}
-        if full_keys and self._others is not None:
+        if full_keys and self._keyed:
             values["full_keys"] = lists.first_piece(full_keys)
-        try:
-            found = driver.run(connection, self._looking(values), values)
-        except StatementFailed as error:
-            if driver.code_of(error.__cause__ or error) != NO_SUCH_INDEX:
-                raise
-            self._look_for(is_free=True)  # dropped, or made anew under another name, since this replica started
-            found = driver.run(connection, self._looking(values), values)
-        return [row[0] for row in found.fetchall()]
-
-    def _looking(self, values: Mapping[str, Any]) -> Statement:
-        return self._others if "full_keys" in values and self._others is not None else self._candidates
+        return [row[0] for row in self._candidates.read(connection, values)]
 
     def _take_some(self, connection: Connection, ids: Sequence[Any], wanted: int) -> tuple[list[Claimed], int]:
         """Take as many of these rows as are wanted; tell how many were looked at."""

@@ -9,6 +9,7 @@ say where a SELECT's columns come from, nor drop a timeout later, so that it has
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,7 @@ class Executing:
     on_mariadb = False
     is_pymysql = True  # which also names sessions
     holds_rows = False  # by a transaction that a claim left open
+    names_held: Mapping[Any, str] = {}  # of named locks, by the ids of rows; never changed in place
 
     def execute(self, text: str, values: Any = None) -> Any:
         """Run a statement and return its cursor; values as the driver's cursors take them."""

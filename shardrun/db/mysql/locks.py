@@ -3,24 +3,25 @@
 The transaction that holds a row also keeps its table as it is: ALTER TABLE waits for it, and whoever comes later waits for that.
 
 The key's lock is the servers' own, by name (`locks_sql.lock_name`), so that other software can take it, too: GET_LOCK(name, 0).
-A session that has it gets it again; but a session here holds one delivery at a time.
+A session that has it would get it again; here it does not ask for what it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardrun.db.avoided import Avoided
 from shardrun.db.locks import Choose
 from shardrun.db.mysql import driver, lists, locks_sql
+from shardrun.db.mysql.candidates import Candidates
 from shardrun.db.mysql.driver import COMMIT, Connection, Step
 from shardrun.db.mysql.fetch import Fetch
 from shardrun.db.mysql.store import Looks, Reasons, micros_of
 from shardrun.db.statement import Statement
 from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Settlement, Verb, Waiting
 from shardrun.db.table import Layout, payload_kind
-from shardrun.errors import ConnectionLost, DeclarationProblem, ShardrunError, StatementFailed
+from shardrun.errors import Conflict, ConnectionLost, DeclarationProblem, ShardrunError, StatementFailed
 
 FIRST_PAGE, LARGEST_PAGE = 16, 256
 """Candidates that one look reads beside those wanted. Larger: fewer looks past what others hold. Smaller: less read in vain."""
@@ -174,16 +175,14 @@ class RowLockStore(HoldingStore):
 
     def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
         super().__init__(layout, where, fetch, name)
-        self._candidates = [
-            locks_sql.candidates(layout, leaving_out) for leaving_out in (False, True)[: 1 + self._keyed]
-        ]
+        self._candidates = Candidates(layout, locks_sql.candidates)
         self._hold = locks_sql.hold(layout)
         # Where a transaction reads one snapshot, another page would show rows as they were.
         self._keeps_snapshots = layout.isolation not in (None, "read committed")
 
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
-        return [*self._candidates, self._hold, *super().statements()]
+        return [*self._candidates.statements(), self._hold, *super().statements()]
 
     def claim(
         self, connection: Connection, limit: int, full_keys: Sequence[Any], choose: Choose | None = None
@@ -213,7 +212,7 @@ class RowLockStore(HoldingStore):
         passed, page = [*self._avoided.ids(), *left_out], limit + FIRST_PAGE
         while len(passed) < MOST_TRIED and lists.fits(passed):
             values = self._values(page, full_keys, passed)
-            found = driver.run(connection, self._candidates["full_keys" in values], values).fetchall()
+            found = self._candidates.read(connection, values)
             rows += self._held(connection, _runs(found), limit - len(rows))
             if len(rows) == limit or len(found) < page or (rows and self._keeps_snapshots):
                 break
@@ -253,16 +252,16 @@ class AdvisoryStore(HoldingStore):
 
     def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
         super().__init__(layout, where, fetch, name)
-        looks = [locks_sql.keyed_candidates(layout, leaving_out) for leaving_out in (False, True)[: 1 + self._keyed]]
-        self._candidates = looks
+        self._candidates = Candidates(layout, locks_sql.keyed_candidates)
         self._take = locks_sql.take(layout)
         self._count = locks_sql.count(layout)
         self._taken = locks_sql.taken(layout)
 
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
-        every = [*self._candidates, locks_sql.lock_first(1), self._take, self._count, self._taken, locks_sql.UNLOCK]
-        return [*(one for one in every if one is not None), *super().statements()]
+        locks = [locks_sql.lock_first(1), locks_sql.UNLOCK, locks_sql.UNLOCK_ONE]
+        takes = [one for one in (self._take, self._count, self._taken) if one is not None]
+        return [*self._candidates.statements(), *locks, *takes, *super().statements()]
 
     def prepare(self, connection: Connection) -> int:
         """Have the server prepare every statement, and lock a name and let it go: clusters have no such locks."""
@@ -277,39 +276,80 @@ class AdvisoryStore(HoldingStore):
     def claim(
         self,
         connection: Connection,
-        limit: int,  # noqa: ARG002
+        limit: int,
         full_keys: Sequence[Any],
         choose: Choose | None = None,  # noqa: ARG002
     ) -> list[Claimed]:
-        """Lock the first free key of a due row, then read the row again and count its attempt (R11): one row at most."""
-        return self._or_let_go(connection, lambda: self._claim(connection, full_keys))
+        """Lock the first free key of a due row, then read the row again and count its attempt (R11); up to `limit` times."""
+        return self._or_let_go(connection, lambda: self._claim(connection, limit, full_keys))
 
     def let_go(self, connection: Connection) -> None:
         """Roll back what is open, and unlock."""
         super().let_go(connection)
         driver.run(connection, locks_sql.UNLOCK, {})
+        connection.names_held = {}
 
-    def _claim(self, connection: Connection, full_keys: Sequence[Any]) -> list[Claimed]:
-        passed, busy, page = self._avoided.ids(), list[bytes | None](), FIRST_PAGE
-        while len(busy) + len(passed) < MOST_TRIED and lists.fits(busy) and lists.fits(passed):
+    def _claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
+        rows: list[Claimed] = []
+        try:
+            self._claim_past_others(connection, limit, full_keys, rows)
+        except (Conflict, StatementFailed):
+            if not rows:
+                raise  # those that are counted by now are delivered
+        return rows
+
+    def _claim_past_others(
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], rows: list[Claimed]
+    ) -> None:
+        passed, busy, page = self._avoided.ids(), list[bytes | None](), limit + FIRST_PAGE
+        while len(rows) < limit and len(busy) + len(passed) < MOST_TRIED and lists.fits(busy) and lists.fits(passed):
             values = {**self._values(page, full_keys, passed), "busy": busy or [None]}
-            found = driver.run(connection, self._candidates["full_keys" in values], values).fetchall()
+            found = self._candidates.read(connection, values)
             firsts: dict[str, Any] = {}
             for id, key in found:  # lest a key that becomes free meanwhile is taken for a later row
                 firsts.setdefault(key, id)
-            keys = list(firsts)
-            place = self._lock_first(connection, keys)
-            busy += [key.encode() for key in keys[:place]]  # the rest of their rows are not looked at
-            if place is not None:
-                if rows := self._take_row(connection, firsts[keys[place]], keys[place]):
-                    return rows
-                passed.append(firsts[keys[place]])
-                driver.run(connection, locks_sql.UNLOCK, {})
+            missed = self._take_firsts(connection, firsts, limit, rows, busy)
+            if missed is not None:
+                passed.append(missed)  # the next row of its key may be the first now
             elif len(found) < page:
                 break
             else:
-                page = min(2 * page, LARGEST_PAGE)
-        return []
+                page = min(2 * page, limit + LARGEST_PAGE)
+
+    def _take_firsts(
+        self,
+        connection: Connection,
+        firsts: Mapping[str, Any],
+        limit: int,
+        rows: list[Claimed],
+        busy: list[bytes | None],
+    ) -> Any | None:
+        """Lock the free keys of a page one by one, and take the first row of each; gives the one that could not be taken."""
+        keys = list(firsts)
+        while len(rows) < limit:
+            place = self._lock_first(connection, keys)
+            busy += [key.encode() for key in keys[:place]]  # the rest of their rows are not looked at
+            if place is None:
+                break
+            id, key = firsts[keys[place]], keys[place]
+            if not (taken := self._take_or_unlock(connection, id, key)):
+                return id
+            rows += taken
+            busy.append(key.encode())
+            connection.names_held = {**connection.names_held, id: locks_sql.lock_name(key)}
+            del keys[: place + 1]
+        return None
+
+    def _take_or_unlock(self, connection: Connection, id: Any, key: str) -> list[Claimed]:
+        unlock = (locks_sql.UNLOCK_ONE, {"name": locks_sql.lock_name(key)})
+        try:
+            rows = self._take_row(connection, id, key)
+        except Conflict:
+            driver.run(connection, *unlock)
+            raise
+        if not rows:
+            driver.run(connection, *unlock)
+        return rows
 
     def _lock_first(self, connection: Connection, keys: Sequence[str]) -> int | None:
         if not keys:
@@ -333,8 +373,14 @@ class AdvisoryStore(HoldingStore):
             return []
 
     def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
-        unlock: list[Step] = [] if keeps else [(locks_sql.UNLOCK, {})]  # after the COMMIT (R11)
-        return self._run(connection, self._begin, settlements, [(COMMIT, {}), *unlock])
+        settled = set() if keeps else {one.id for one in settlements}
+        freed = {id: name for id, name in connection.names_held.items() if id in settled}
+        unlock: list[Step] = [
+            (locks_sql.UNLOCK_ONE, {"name": name}) for name in freed.values()
+        ]  # after the COMMIT (R11)
+        effective = self._run(connection, self._begin, settlements, [(COMMIT, {}), *unlock])
+        connection.names_held = {id: name for id, name in connection.names_held.items() if id not in freed}
+        return effective
 
 
 def _runs(found: Sequence[tuple[Any, int]]) -> Iterator[list[Any]]:

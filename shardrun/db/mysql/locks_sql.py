@@ -29,6 +29,7 @@ from shardrun.db.mysql.parts import (
     set_reason,
     table_name,
 )
+from shardrun.db.mysql.sql import in_claim_order
 from shardrun.db.statement import Statement
 from shardrun.db.table import Column, Layout, Table
 
@@ -36,7 +37,10 @@ LONGEST_NAME = 64
 """Characters of a lock's name that MySQL takes."""
 
 UNLOCK = Statement("do release_all_locks()")
-"""Let go of the key: a connection of the coordinator's holds no other named lock."""
+"""Let go of all keys: a connection of the coordinator's holds no other named lock."""
+
+UNLOCK_ONE = Statement("do release_lock(%(name)s)", ("name",))
+"""Let go of one key of a batch, which the session has locked once."""
 
 
 def lock_name(key: str) -> str:
@@ -51,14 +55,14 @@ def lock_name(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def candidates(layout: Layout, leaving_out: bool) -> Statement:
+def candidates(layout: Layout, leaving_out: bool, is_free: bool = False) -> Statement:
     """Read due rows in claim order, without a lock; the ids, and the place of each in the order of ids."""
     order = [role for role in layout.order if role != "id"]
     chosen = [f"{identity_of(layout, 'c')} as id", *(f"{column(layout, role, 'c')} as {role}" for role in order)]
     text = f"""\
 select seen.id, row_number() over (order by seen.id)
   from (select {listing(chosen, 15)}
-          from {table_name(layout.table)} as c
+          from {in_claim_order(layout, "c", is_free)}
          where {conjunction(_free(layout, leaving_out), 9)}
          order by {claim_order(layout, "c")}
          limit %(limit)s) as seen
@@ -66,12 +70,12 @@ select seen.id, row_number() over (order by seen.id)
     return Statement(text, (*group_parameter(layout), *_left_out(leaving_out), "limit"))
 
 
-def keyed_candidates(layout: Layout, leaving_out: bool) -> Statement:
+def keyed_candidates(layout: Layout, leaving_out: bool, is_free: bool = False) -> Statement:
     """Read due rows in claim order, without a lock, and their keys; rows of the busy ones are left out."""
     busy = f"(cast({key_text(layout, 'c')} as binary) in %(busy)s) is not true"
     text = f"""\
 select {identity_of(layout, "c")}, {key_text(layout, "c")}
-  from {table_name(layout.table)} as c
+  from {in_claim_order(layout, "c", is_free)}
  where {conjunction([*_free(layout, leaving_out), busy], 1)}
  order by {claim_order(layout, "c")}
  limit %(limit)s"""
@@ -91,8 +95,14 @@ select {listing([identity_of(layout, "t"), *handed_fields(layout, "t", counted=F
 
 
 def lock_first(count: int) -> Statement:
-    """Lock the first of some names that nobody holds, and no other; returns its place in the list, counted from 0."""
-    cases = [f"when get_lock(%(name{place})s, 0) = 1 then {place}" for place in range(count)]
+    """Lock the first of some names that nobody holds, and no other; returns its place in the list, counted from 0.
+
+    Nor one that this session holds: it would get it again, and two rows of one key must not be in one batch.
+    """
+    cases = [
+        f"when ifnull(is_used_lock(%(name{place})s), 0) <> connection_id() and get_lock(%(name{place})s, 0) = 1 then {place}"
+        for place in range(count)
+    ]
     together = "\n            ".join(cases)
     return Statement(f"select case {together} end", tuple(f"name{place}" for place in range(count)))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardrun.db.locks import Choose
 from shardrun.db.mysql import driver, lists, locks_sql, offers_sql
+from shardrun.db.mysql.candidates import Candidates
 from shardrun.db.mysql.driver import COMMIT, Connection, Step
 from shardrun.db.mysql.fetch import Fetch
 from shardrun.db.mysql.locks import FIRST_PAGE, LARGEST_PAGE, MOST_TRIED, RowLockStore
@@ -95,9 +96,7 @@ class KeyOfferStore(RowOfferStore):
 
     def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
         super().__init__(layout, where, fetch, name)
-        self._candidates = [
-            locks_sql.keyed_candidates(layout, leaving_out) for leaving_out in (False, True)[: 1 + self._keyed]
-        ]
+        self._candidates = Candidates(layout, locks_sql.keyed_candidates)
         self._read = offers_sql.read(layout)
         self._key_of: dict[Any, str] = {}  # of rows that are offered
 
@@ -132,7 +131,7 @@ class KeyOfferStore(RowOfferStore):
         page = limit + FIRST_PAGE
         while len(found) < limit and len(busy) + len(passed) < MOST_TRIED and lists.fits(busy) and lists.fits(passed):
             values = {**self._values(page, full_keys, passed), "busy": busy or [None]}
-            seen = driver.run(connection, self._candidates["full_keys" in values], values).fetchall()
+            seen = self._candidates.read(connection, values)
             firsts: dict[str, Any] = {}
             for id, key in seen:
                 firsts.setdefault(key, id)

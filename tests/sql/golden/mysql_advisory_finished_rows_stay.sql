@@ -8,8 +8,8 @@ select c.`id`, concat(ifnull(cast(c.`id` as char character set utf8mb4), ''))
  limit %(limit)s;
 
 -- lock_first (name0, name1)
-select case when get_lock(%(name0)s, 0) = 1 then 0
-            when get_lock(%(name1)s, 0) = 1 then 1 end;
+select case when ifnull(is_used_lock(%(name0)s), 0) <> connection_id() and get_lock(%(name0)s, 0) = 1 then 0
+            when ifnull(is_used_lock(%(name1)s), 0) <> connection_id() and get_lock(%(name1)s, 0) = 1 then 1 end;
 
 -- take (id)
 select concat(ifnull(cast(t.`id` as char character set utf8mb4), ''))

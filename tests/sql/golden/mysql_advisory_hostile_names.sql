@@ -10,8 +10,8 @@ select c.`User Id`, concat(ifnull(cast(c.`User Id` as char character set utf8mb4
  limit %(limit)s;
 
 -- lock_first (name0, name1)
-select case when get_lock(%(name0)s, 0) = 1 then 0
-            when get_lock(%(name1)s, 0) = 1 then 1 end;
+select case when ifnull(is_used_lock(%(name0)s), 0) <> connection_id() and get_lock(%(name0)s, 0) = 1 then 0
+            when ifnull(is_used_lock(%(name1)s), 0) <> connection_id() and get_lock(%(name1)s, 0) = 1 then 1 end;
 
 -- take (id, group)
 select concat(ifnull(cast(t.`User Id` as char character set utf8mb4), ''), '-', ifnull(cast(t.`a"b` as char character set utf8mb4), ''))
