@@ -6,6 +6,7 @@ from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Service
 from shardrun.db.store import WAITING_LIMIT, Waiting
 from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError
+from shardrun.queue import Form
 from shardrun.summary import counted, duration
 
 
@@ -23,28 +24,38 @@ def _ask(replica: Replica, service: Service) -> None:
     def done(result: Waiting | ShardrunError) -> None:
         if isinstance(result, Waiting):
             fields = {"queue": service.name, **result._asdict()}
-            log.info("%s: %s", service.name, reason(result, service.subscription.group), extra={"fields": fields})
+            log.info(
+                "%s: %s",
+                service.name,
+                reason(result, service.subscription.group, service.subscription.queue.form),
+                extra={"fields": fields},
+            )
         elif isinstance(result, ConnectionLost | DatabaseUnreachable):
             replica.connection_lost(result)
 
     replica.threads.submit(service.store.waiting, done)
 
 
-def reason(found: Waiting, group: str | None) -> str:
-    """Write why nothing is done, as one or two sentences."""
+def reason(found: Waiting, group: str | None, form: Form = Form.LEASE) -> str:
+    """Write why nothing is done, as one or two sentences; without a lease, due rows that were not taken are others'."""
     if not found.rows:
         return _no_row(found, group)
     more = "+" if found.rows >= WAITING_LIMIT else ""
     waiting = f"{found.later:,}{more} {'row waits' if found.later == 1 else 'rows wait'}"
     if found.first is not None:
         waiting += f", the first until {_moment(found)}"
-    said = f"nothing is due. {waiting}; {found.leased:,}{more} leased."
-    if found.free:
-        said += (
-            f" {counted(found.free, 'row')} could not be taken: another transaction has locked "
-            f"{'it' if found.free == 1 else 'them'}, or {'it is' if found.free == 1 else 'they are'} only just there."
-        )
-    return said
+    said = f"nothing is due. {waiting}"
+    if form is Form.LEASE:
+        said += f"; {found.leased:,}{more} leased"
+    elif not found.free:
+        said += f"; 0{more} locked by others"
+    return f"{said}.{_not_taken(found.free, form) if found.free else ''}"
+
+
+def _not_taken(free: int, form: Form) -> str:
+    it, it_is, its_key = ("it", "it is", "its key") if free == 1 else ("them", "they are", "their keys")
+    who = f"someone else has locked {its_key}" if form is Form.ADVISORY else f"another transaction has locked {it}"
+    return f" {counted(free, 'row')} could not be taken: {who}, or {it_is} only just there."
 
 
 def _no_row(found: Waiting, group: str | None) -> str:

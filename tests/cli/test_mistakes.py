@@ -283,6 +283,7 @@ roles = {"id": "id", "payload": "payload", "retry_after": "due", "locked_until":
 waits = Queue("waits", **roles)
 empty = Queue("empty", **roles)
 other = Queue("other", **roles)
+keyed = Queue("keyed", id="id", payload="payload", retry_after="due", advisory_lock="k-{id}")
 
 
 @waits.handler()
@@ -295,6 +296,10 @@ def second(body: dict) -> None: ...
 
 @other.handler(group="live")
 def third(body: dict) -> None: ...
+
+
+@keyed.handler()
+def fourth(body: dict) -> None: ...
 """
 
 
@@ -307,13 +312,15 @@ def test_20_why_nothing_happens_is_said_once(terminal: Terminal) -> None:
         "insert into waits (due) values (strftime('%Y-%m-%d 23:59:59', 'now', '+1 day')), ('2999-01-01 00:00:00')",
         "insert into waits (held) values (datetime('now', '+60 seconds'))",
         "insert into other (topic) values ('Live')",
+        "insert into keyed (due) values ('2999-01-01 00:00:00')",
     )
     terminal.start("handlers.py", "-p", "1", "--poll-interval", "0.02")
-    eventually(lambda: all(f"{name}: " in terminal.read("stderr") for name in ("waits", "empty", "other")))
+    eventually(lambda: all(f"{name}: " in terminal.read("stderr") for name in ("waits", "empty", "other", "keyed")))
     execute(terminal, "insert into empty (payload) values ('{}')")
     eventually(lambda: not terminal.rows("select * from empty"))
     said = [line.partition(" ")[2] for line in terminal.read("stderr").splitlines() if " row" in line]
-    assert len(said) == 3
+    assert len(said) == 4
+    assert sum(each.startswith("keyed: ") and each.endswith("; 0 locked by others.") for each in said) == 1
     assert (
         said.count("empty: the table has no unfinished row (a transaction that has not committed yet is not seen).")
         == 1

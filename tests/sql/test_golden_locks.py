@@ -13,7 +13,7 @@ from shardrun.db.mysql import locks_sql as mysql
 from shardrun.db.postgres import locks_sql as postgres
 from shardrun.db.sqlite import locks_sql as sqlite
 from shardrun.db.statement import Statement
-from shardrun.db.table import Column, Layout
+from shardrun.db.table import Column, Index, Layout
 from shardrun.lock_key import pieces
 from shardrun.queue import Form
 from tests.sql.test_golden import FOLDER, LAYOUTS, columns, layout
@@ -44,6 +44,14 @@ LAID = {
 }
 
 
+def indexed(laid: Layout) -> Layout:
+    """Give a layout's table the index of its claims."""
+    fixed = ["processed_at", *(["group"] if laid.group is not None else [])]
+    names = [laid.roles[role].name for role in (*fixed, *laid.order) if role in laid.roles]
+    index = Index("claim's `index`", tuple((name, False, None) for name in names))
+    return replace(laid, table=replace(laid.table, indexes=(index,)))
+
+
 def of_postgres(laid: Layout) -> Mapping[str, Callable[[Layout], Statement | None]]:
     """Map the statements of a form to what writes them."""
     claims = ("begin", "claim", "take_again") if laid.form is Form.ROW_LOCK else ("lock_key", "take")
@@ -56,11 +64,13 @@ def of_mysql(laid: Layout) -> Mapping[str, Callable[[Layout], Statement | None]]
     if laid.form is Form.ROW_LOCK:
         claims: dict[str, Callable[[Layout], Statement | None]] = {
             "candidates": lambda laid: mysql.candidates(laid, keyed),
+            "candidates, by their index": lambda laid: mysql.candidates(indexed(laid), keyed),
             "hold": mysql.hold,
         }
     else:
         claims = {
             "candidates": lambda laid: mysql.keyed_candidates(laid, keyed),
+            "candidates, by their index": lambda laid: mysql.keyed_candidates(indexed(laid), keyed),
             "lock_first": lambda _: mysql.lock_first(2),
             "take": mysql.take,
             "count": mysql.count,

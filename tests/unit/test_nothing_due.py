@@ -6,6 +6,7 @@ import pytest
 
 from shardrun.coordinator.nothing_due import reason
 from shardrun.db.store import WAITING_LIMIT, Waiting
+from shardrun.queue import Form
 
 FIRST = "2026-01-31 14:00:00.25+00"
 
@@ -55,3 +56,25 @@ FIRST = "2026-01-31 14:00:00.25+00"
 def test_the_sentence_says_what_the_table_holds(found: Waiting, group: str | None, sentence: str) -> None:
     """Text 1 #20: due times are the database's, in UTC."""
     assert reason(found, group) == sentence
+
+
+@pytest.mark.parametrize(
+    ("free", "form", "end"),
+    [
+        (0, Form.ROW_LOCK, "3 rows wait; 0 locked by others."),
+        (0, Form.ADVISORY, "3 rows wait; 0 locked by others."),
+        (
+            2,
+            Form.ROW_LOCK,
+            "3 rows wait. 2 rows could not be taken: another transaction has locked them, or they are only just there.",
+        ),
+        (
+            1,
+            Form.ADVISORY,
+            "3 rows wait. 1 row could not be taken: someone else has locked its key, or it is only just there.",
+        ),
+    ],
+)
+def test_the_sentence_speaks_of_leases_only_where_rows_have_them(free: int, form: Form, end: str) -> None:
+    """Text 1 #20, B1, B4: no row tells who has locked it; one that is due and was not taken is someone else's."""
+    assert reason(Waiting(3 + free, 3, 0, free, None, None, None), None, form) == f"nothing is due. {end}"

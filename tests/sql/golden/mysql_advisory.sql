@@ -8,6 +8,16 @@ select c.`id`, concat('it''s 100%% \\ {', 'x}', ' ', ifnull(cast(c.`partition_ke
  order by c.`priority`, c.`retry_after`, c.`id`
  limit %(limit)s;
 
+-- candidates, by their index (group, avoided, busy, limit)
+select c.`id`, concat('it''s 100%% \\ {', 'x}', ' ', ifnull(cast(c.`partition_key` as char character set utf8mb4), ''))
+  from `app`.`jobs` as c force index (`claim's ``index```)
+ where c.`group` = %(group)s
+   and (c.`retry_after` is null or c.`retry_after` <= utc_timestamp(6))
+   and (c.`id` in %(avoided)s) is not true
+   and (cast(concat('it''s 100%% \\ {', 'x}', ' ', ifnull(cast(c.`partition_key` as char character set utf8mb4), '')) as binary) in %(busy)s) is not true
+ order by c.`priority`, c.`retry_after`, c.`id`
+ limit %(limit)s;
+
 -- lock_first (name0, name1)
 select case when ifnull(is_used_lock(%(name0)s), 0) <> connection_id() and get_lock(%(name0)s, 0) = 1 then 0
             when ifnull(is_used_lock(%(name1)s), 0) <> connection_id() and get_lock(%(name1)s, 0) = 1 then 1 end;

@@ -7,6 +7,15 @@ select c.`id`, concat(ifnull(cast(c.`id` as char character set utf8mb4), ''))
  order by c.`id`
  limit %(limit)s;
 
+-- candidates, by their index (avoided, busy, limit)
+select c.`id`, concat(ifnull(cast(c.`id` as char character set utf8mb4), ''))
+  from `app`.`jobs` as c force index (`claim's ``index```)
+ where c.`processed_at` is null
+   and (c.`id` in %(avoided)s) is not true
+   and (cast(concat(ifnull(cast(c.`id` as char character set utf8mb4), '')) as binary) in %(busy)s) is not true
+ order by c.`id`
+ limit %(limit)s;
+
 -- lock_first (name0, name1)
 select case when ifnull(is_used_lock(%(name0)s), 0) <> connection_id() and get_lock(%(name0)s, 0) = 1 then 0
             when ifnull(is_used_lock(%(name1)s), 0) <> connection_id() and get_lock(%(name1)s, 0) = 1 then 1 end;

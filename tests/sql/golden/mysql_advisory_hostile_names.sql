@@ -9,6 +9,17 @@ select c.`User Id`, concat(ifnull(cast(c.`User Id` as char character set utf8mb4
  order by c.`priority`, c.`%%(id)s`, c.`User Id`
  limit %(limit)s;
 
+-- candidates, by their index (group, avoided, full_keys, busy, limit)
+select c.`User Id`, concat(ifnull(cast(c.`User Id` as char character set utf8mb4), ''), '-', ifnull(cast(c.`a"b` as char character set utf8mb4), ''))
+  from `My Schema`.`or"der %%s` as c force index (`claim's ``index```)
+ where c.`group` = %(group)s
+   and (c.`%%(id)s` is null or c.`%%(id)s` <= utc_timestamp(6))
+   and (c.`User Id` in %(avoided)s) is not true
+   and (unhex(sha2(weight_string(c.`a"b` as char(1024)), 256)) in %(full_keys)s) is not true
+   and (cast(concat(ifnull(cast(c.`User Id` as char character set utf8mb4), ''), '-', ifnull(cast(c.`a"b` as char character set utf8mb4), '')) as binary) in %(busy)s) is not true
+ order by c.`priority`, c.`%%(id)s`, c.`User Id`
+ limit %(limit)s;
+
 -- lock_first (name0, name1)
 select case when ifnull(is_used_lock(%(name0)s), 0) <> connection_id() and get_lock(%(name0)s, 0) = 1 then 0
             when ifnull(is_used_lock(%(name1)s), 0) <> connection_id() and get_lock(%(name1)s, 0) = 1 then 1 end;

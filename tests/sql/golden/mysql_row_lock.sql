@@ -11,6 +11,19 @@ select seen.id, row_number() over (order by seen.id)
          limit %(limit)s) as seen
  order by seen.priority, seen.retry_after, seen.id;
 
+-- candidates, by their index (avoided, full_keys, limit)
+select seen.id, row_number() over (order by seen.id)
+  from (select c.`id` as id,
+               c.`priority` as priority,
+               c.`retry_after` as retry_after
+          from `app`.`jobs` as c force index (`claim's ``index```)
+         where (c.`retry_after` is null or c.`retry_after` <= utc_timestamp(6))
+           and (c.`id` in %(avoided)s) is not true
+           and (unhex(sha2(weight_string(c.`partition_key` as char(1024)), 256)) in %(full_keys)s) is not true
+         order by c.`priority`, c.`retry_after`, c.`id`
+         limit %(limit)s) as seen
+ order by seen.priority, seen.retry_after, seen.id;
+
 -- hold (ids, limit)
 select t.`id`,
        cast(ifnull(t.`attempt`, 0) + 1 as signed),

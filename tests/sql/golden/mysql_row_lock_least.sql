@@ -7,6 +7,15 @@ select seen.id, row_number() over (order by seen.id)
          limit %(limit)s) as seen
  order by seen.id;
 
+-- candidates, by their index (avoided, limit)
+select seen.id, row_number() over (order by seen.id)
+  from (select c.`id` as id
+          from `app`.`jobs` as c force index (`claim's ``index```)
+         where (c.`id` in %(avoided)s) is not true
+         order by c.`id`
+         limit %(limit)s) as seen
+ order by seen.id;
+
 -- hold (ids, limit)
 select t.`id`,
        1,
