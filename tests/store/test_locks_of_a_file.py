@@ -150,6 +150,15 @@ def test_keys_of_any_bytes_exclude_each_other(place: Place, written: str) -> Non
     assert holder.ids() == [2]
 
 
+def test_a_lock_file_that_cannot_be_opened_is_a_refusal_that_names_it(place: Place, tmp_path: Path) -> None:
+    """B4: as where it is another user's."""
+    place.create_usual()
+    (tmp_path / "queue.db-shardrun-replica").mkdir()
+    advisory = subscribe(usual(without=["locked_until"], advisory_lock=KEY))
+    with pytest.raises(Unsupported, match=r"needs .*queue.db-shardrun-replica, which cannot be opened: Is a directory"):
+        place.database.only_replica(advisory).__enter__()
+
+
 def test_a_second_replica_of_a_file_is_refused(place: Place, tmp_path: Path) -> None:
     """B4: one replica per file, by a lock that ends with its process; the other forms have no such bound."""
     place.create_usual()

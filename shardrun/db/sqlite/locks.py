@@ -35,7 +35,7 @@ KEYS_BESIDE = 32
 
 log = logging.getLogger("shardrun")
 
-Keys = set[str]
+Keys = set[bytes]
 """The keys in work, of all tables of one file."""
 
 
@@ -46,7 +46,7 @@ class KeyStore:
         self.layout = layout
         self._where = where
         self._keys = keys
-        self._key_of: dict[Any, str] = {}  # of rows in work
+        self._key_of: dict[Any, bytes] = {}  # of rows in work
         self._fetch = fetch
         self._avoided = Avoided(name)
         self._spelling = Spelling(layout, name)
@@ -158,9 +158,9 @@ class KeyStore:
         self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any], resting: Sequence[Any] = ()
     ) -> list[tuple[Any, ...]]:
         """Read the first row of each free key, page by page: the keys of one page are left out of the next."""
-        chosen: dict[str, tuple[Any, ...]] = {}
+        chosen: dict[bytes, tuple[Any, ...]] = {}
         avoided = {*self._avoided.ids(), *resting}
-        passed_over = set[str]()
+        passed_over = set[bytes]()
         while len(chosen) < limit:
             busy = _padded([*self._keys, *chosen, *passed_over])
             full = _padded(full_keys)
