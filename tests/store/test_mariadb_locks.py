@@ -235,16 +235,18 @@ def test_a_claim_walks_its_index_and_goes_on_without_it(
     place.run("create index claimed on q (priority, retry_after, id)")
     place.run("insert into q (priority, partition_key) select seq mod 5, seq from seq_1_to_20000")
     place.run("analyze table q")
-    holder = Holding(place, queue_of(form))
-    candidates = holder.store.statements()[0]  # type: ignore[attr-defined]
-    plan = place.own.execute(f"explain {candidates.text}", {"limit": 900, "avoided": [None], "busy": [None]}).fetchall()
+    holder = Holding(place, queue_of(form), workers_by_key=2)
+    candidates = holder.store.statements()[1].text  # type: ignore[attr-defined]
+    values: dict[str, Any] = {"limit": 900, "avoided": [None], "busy": [None], "full_keys": [b"none"]}
+    plan = place.own.execute(f"explain {candidates}", values).fetchall()
     assert [row[5] for row in plan if row[2] == "c"] == ["claimed"]
     before = rows_read(place)
     asking = rows_read(place) - before
     before = rows_read(place)
-    values = {"limit": 900, "avoided": [None], "busy": [None]}
-    assert len(place.own.execute(candidates.text, values).fetchall()) == 900
-    assert rows_read(place) - before - asking < 9000  # some times each from what was gathered; the table is read no further
+    assert len(place.own.execute(candidates, values).fetchall()) == 900
+    assert (
+        rows_read(place) - before - asking < 9000
+    )  # some times each from what was gathered; the table is read no further
     place.run("alter table q drop index claimed, add index c (priority, retry_after, id)")
     assert holder.taken().id == 5
     assert caplog.records == []
