@@ -56,9 +56,8 @@ def _settings(query: str) -> dict[str, Any]:
     for written, value in parse_qsl(query, keep_blank_values=True):
         name = written.replace("-", "_")
         if name not in TYPES:
-            called = (
-                "of that name" if "@" in query else repr(written)
-            )  # it may be a password's end, behind a bare / and ?
+            # Behind a bare / and ? in a password, its end stands where a setting's name does.
+            called = "of that name" if "@" in query else repr(written)
             raise UnreadableDsn(f"the driver has no setting {called} that a DSN may give. Known: {', '.join(TYPES)}")
         try:
             settings[name] = TYPES[name](value)
