@@ -51,6 +51,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.mysql.store": "tests/store",
     "shardrun.db.mysql.taking": "tests/child/test_transactions.py",
     "shardrun.db.mysql.taking_offered": "tests/child/test_transactions.py",
+    "shardrun.db.needed": "tests/store/test_ddl.py",
     "shardrun.db.offers": "tests/store/test_offers.py",
     "shardrun.db.postgres.apart": "tests/hostile",
     "shardrun.db.postgres.around": "tests/hostile",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from shardrun.db import needed
 from shardrun.db.mysql.catalogue import MysqlColumn, kind_of
-from shardrun.db.table import Column, Index, Layout, Table, lay
-from shardrun.queue import Queue, Subscription, split_name
+from shardrun.db.table import Column, Index, Layout
 
 TYPES = {
     "id": "bigint auto_increment primary key",
@@ -36,40 +35,6 @@ LONGEST_KEY = 768
 
 IF_NOT_EXISTS = {True: "if not exists ", False: "", None: "/*M! if not exists */ "}
 """How an index is made where it is not yet: MariaDB knows the words, MySQL does not, and takes that for a comment."""
-
-Reader = Callable[[Sequence[str]], Table | None]
-
-
-def statements(
-    queue: Queue[Any], subscriptions: Sequence[Subscription], read: Reader, on_mariadb: bool | None
-) -> list[str]:
-    """Write the statements for what `read` does not find, in order; `on_mariadb` is None where nobody has looked."""
-    parts = split_name(queue.table)
-    table = read(parts)
-    written = [] if table else [create_table(parts, columns_of(queue))]
-    table = table or _imagined(parts, queue)
-    if all(name in table.columns for name in queue.roles.values()):
-        roles = {role: table.columns[name] for role, name in queue.roles.items()}
-        layouts = [lay(table, subscription) for subscription in subscriptions] or [Layout(table, roles)]
-        wanted = [
-            index_of(layout, on_mariadb)
-            for layout in layouts
-            if claim_index(layout) is None and not unindexable(layout)
-        ]
-        written += list(dict.fromkeys(wanted))
-    for name in dict.fromkeys(one.dead_letter for one in subscriptions if one.dead_letter):
-        dead = split_name(name)
-        if read(dead) is None and dead != parts:
-            written.append(create_table(dead, _dead_columns(queue, table)))
-    return written
-
-
-def columns_of(queue: Queue[Any]) -> dict[str, str]:
-    """Map each column of a declared queue to its type."""
-    columns: dict[str, str] = {}
-    for role, name in queue.roles.items():
-        columns.setdefault(name, TYPES[role])
-    return columns
 
 
 def create_table(parts: Sequence[str], columns: dict[str, str]) -> str:
@@ -147,15 +112,6 @@ def _dotted(parts: Sequence[str]) -> str:
     return ".".join(quote(part) for part in parts)
 
 
-def _dead_columns(queue: Queue[Any], table: Table) -> dict[str, str]:
-    """Copy a table's columns for dead letters: any value that the row had fits."""
-    lock, columns = queue.locked_until, {}
-    for name, column in table.columns.items():
-        if not column.generated:
-            columns[name] = f"{_copied(column)} {'primary key' if name == queue.id else 'null'}"
-    return columns if lock is None or lock in columns else {**columns, lock: TYPES["locked_until"]}
-
-
 def _copied(column: Column) -> str:
     """Write a column's type with its collation, but for a document's, which has its own."""
     if column.kind == "json":
@@ -164,10 +120,21 @@ def _copied(column: Column) -> str:
     return f"{column.type} collate {collation}" if collation else column.type
 
 
-def _imagined(parts: tuple[str, ...], queue: Queue[Any]) -> Table:
-    """Describe the table that `create_table` would make."""
-    columns = {}
-    for name, kind in columns_of(queue).items():
-        plain = kind.partition(" ")[0]
-        columns[name] = Column(name=name, kind=kind_of(plain.partition("(")[0]), type=plain)
-    return Table(parts=parts, columns=columns, indexes=(Index("PRIMARY", ((queue.id, False, None),)),))
+def _imagined(name: str, kind: str) -> Column:
+    plain = kind.partition(" ")[0]
+    return Column(name=name, kind=kind_of(plain.partition("(")[0]), type=plain)
+
+
+def writing(on_mariadb: bool | None) -> needed.Writing:
+    """Tell how statements are written; `on_mariadb` is None where nobody has looked."""
+    return needed.Writing(
+        types=TYPES,
+        imagine=_imagined,
+        order_by_id=True,
+        table=create_table,
+        index=lambda layout: (
+            index_of(layout, on_mariadb) if claim_index(layout) is None and not unindexable(layout) else None
+        ),
+        copied=lambda column, is_id: f"{_copied(column)} {'primary key' if is_id else 'null'}",
+        lease=TYPES["locked_until"],
+    )

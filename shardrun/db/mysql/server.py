@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from time import monotonic
 from typing import Any, NamedTuple
 
-from shardrun.db import check, forms
+from shardrun.db import check, forms, needed
 from shardrun.db.mysql import advice, catalogue, ddl, driver, drivers, dsn, fetch, operate, taking
 from shardrun.db.mysql.driver import Connection
 from shardrun.db.mysql.locks import AdvisoryStore, RowLockStore
@@ -291,7 +291,8 @@ class Mysql:
         def read(parts: Sequence[str]) -> Table | None:
             return None if connection is None else catalogue.read(connection, parts)
 
-        return ddl.statements(queue, subscriptions, read, None if connection is None else connection.on_mariadb)
+        writing = ddl.writing(None if connection is None else connection.on_mariadb)
+        return needed.statements(queue, subscriptions, read, writing)
 
     def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
         """Read the limit of connections, the server's or the user's own, and how many are in use."""

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import ExecStatus, TransactionStatus
 
-from shardrun.db import check, forms
+from shardrun.db import check, forms, needed
 from shardrun.db.operate import Counts, Sessions
 from shardrun.db.postgres import catalogue, ddl, driver, fetch, listen, operate, pooler, sql, taking
 from shardrun.db.postgres.driver import Connection
@@ -291,7 +291,7 @@ class Postgres:
         def read(parts: Sequence[str]) -> Table | None:
             return None if connection is None else catalogue.read(connection, parts)
 
-        return ddl.statements(queue, subscriptions, read)
+        return needed.statements(queue, subscriptions, read, ddl.WRITING)
 
     def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
         """Read the server's own limit of connections, without those kept for superusers, and how many are in use."""

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
-from shardrun.db import check, forms
+from shardrun.db import check, forms, needed
 from shardrun.db.operate import Counts
 from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate, taking
 from shardrun.db.sqlite.locks import Keys, KeyStore, only_replica
@@ -220,7 +220,7 @@ class Sqlite:
         def read(parts: Sequence[str]) -> Table | None:
             return None if connection is None else catalogue.read(connection, parts)
 
-        return ddl.statements(queue, subscriptions, read)
+        return needed.statements(queue, subscriptions, read, ddl.WRITING)
 
     def connection_limit(self, connection: sqlite3.Connection) -> tuple[int, int] | None:  # noqa: ARG002
         """Say that there is none."""
