@@ -31,6 +31,7 @@ PROVED_ELSEWHERE = {
     "shardrun.cli_operate": "tests/cli",
     "shardrun.coordinator.offers": "tests/process/test_transactions.py",
     "shardrun.coordinator.transactions": "tests/coordinator/test_transactions.py",
+    "shardrun.db.buried": "tests/store/test_requeue.py",
     "shardrun.db.caller": "tests/store/test_insert.py",
     "shardrun.db.check": "tests/store/test_start.py",
     "shardrun.db.fetched": "tests/payloads",

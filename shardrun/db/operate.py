@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from shardrun.db.table import Column
-from shardrun.errors import UsageProblem
+from shardrun.db.table import Layout
 
 Connection = Any
 """The driver's connection, opened by `Database.connect`."""
@@ -112,16 +111,27 @@ class DeadLetters(Protocol):
         """Delete these in one transaction; returns the ids of those that were there, and held by no one."""
 
 
-def counted(seen: int, held: int, later: int, due_more: bool, later_more: bool) -> tuple[Count, Count, Count]:
-    """Turn what was looked at into counts of rows due, in work and later that stop at MOST."""
+Looked = tuple[int, int, int, bool, bool]
+"""Rows looked at, held ones among them, later ones, and whether the looks at due and at later rows ended at their bounds."""
+
+
+def counts_of(
+    layout: Layout, looked: Looked, dead: Sequence[Any] | None, oldest: float | None, indexed: bool
+) -> Counts:
+    """Turn what was looked at into counts that stop at MOST; `dead` is a count of dead letters, and whether it is less."""
+    seen, held, later, due_more, later_more = looked
     free = seen - held
-    return (
-        Count(min(free, MOST), due_more or free > MOST),
-        Count(min(held, MOST), due_more or held > MOST),
-        Count(min(later, MOST), later_more or later > MOST),
+    return Counts(
+        due=Count(min(free, MOST), due_more or free > MOST),
+        in_work=Count(min(held, MOST), due_more or held > MOST) if "locked_until" in layout.roles else None,
+        later=Count(min(later, MOST), later_more or later > MOST) if "retry_after" in layout.roles else None,
+        dead=None if dead is None else Count(int(dead[0]), bool(dead[1])),
+        oldest=oldest,
+        indexed=indexed,
     )
 
 
-def not_an_id(text: str, column: Column) -> UsageProblem:
-    """Say that a text cannot be a value of the id column."""
-    return UsageProblem(f"{text!r} is not the id of a row: column {column.name} (role id) is {column.type}.")
+def failures_of(rows: Sequence[Any]) -> Failures:
+    """Read dead letters by error, each beside the number of errors and that of rows that were looked at."""
+    errors, seen = (int(value) for value in rows[0][5:]) if rows else (0, 0)
+    return Failures([Failure(*row[:5]) for row in rows], errors, seen, seen == LOOKED)

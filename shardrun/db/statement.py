@@ -1,7 +1,8 @@
-"""A statement: SQL text and the meanings of its parameters."""
+"""A statement: SQL text and the meanings of its parameters; and how its lines are laid out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -11,3 +12,13 @@ class Statement:
 
     text: str
     parameters: tuple[str, ...] = ()
+
+
+def conjunction(conditions: Sequence[str], indent: int = 1) -> str:
+    """Write conditions that must all hold, a line each, below a WHERE that stands `indent` spaces from the margin."""
+    return ("\n" + " " * indent + "  and ").join(conditions)
+
+
+def listing(parts: Sequence[str], indent: int) -> str:
+    """Write a list, a line for each part, `indent` spaces from the margin."""
+    return (",\n" + " " * indent).join(parts)

@@ -11,26 +11,23 @@ from __future__ import annotations
 
 import math
 
+from shardrun.db import buried
+from shardrun.db.buried import ERROR_LENGTH
 from shardrun.db.mysql.parts import (
     AGED_BEFORE,
     AGED_BY,
     NOW,
     clock_of,
     column,
-    conjunction,
     identity,
     lane_key,
-    listing,
     micros,
     quote,
     table_name,
 )
 from shardrun.db.operate import ERRORS, LOOKED
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Column, Layout, Table
-
-ERROR_LENGTH = 200
-"""Characters of an error's first line that tell it from another. Larger: more groups that differ only in details."""
 
 
 def failures(layout: Layout, looked: int = LOOKED) -> Statement:
@@ -45,13 +42,13 @@ def failures(layout: Layout, looked: int = LOOKED) -> Statement:
 select error, count(*), {_date("min(due)")}, {_date("max(due)")}, min(id),
        count(*) over (), cast(sum(count(*)) over () as signed)
   from (select {listing(chosen, 15)}
-          from {table_name(_home(layout))} as d
+          from {table_name(buried.home(layout))} as d
          where {conjunction([*_dead_rows(layout), *_of_error(layout)], 8)}{_order(layout, 9)}
          limit {looked}) as looked_at
  group by error
  order by count(*) desc, error
  limit {ERRORS}"""
-    return Statement(text, (*_place(layout), *_error(layout)))
+    return Statement(text, buried.filters(layout))
 
 
 def choose(layout: Layout, named: bool) -> Statement:
@@ -59,10 +56,10 @@ def choose(layout: Layout, named: bool) -> Statement:
     conditions = [*([_among(layout)] if named else []), *_dead_rows(layout), *_of_error(layout)]
     text = f"""\
 select {_identity(layout)}
-  from {table_name(_home(layout))} as d
+  from {table_name(buried.home(layout))} as d
  where {conjunction(conditions, 1)}{"" if named else _order(layout, 1)}
  limit %(limit)s"""
-    return Statement(text, (*(("ids",) if named else ()), *_place(layout), *_error(layout), "limit"))
+    return Statement(text, (*(("ids",) if named else ()), *buried.filters(layout), "limit"))
 
 
 def stuck(layout: Layout) -> Statement | None:
@@ -74,7 +71,7 @@ def stuck(layout: Layout) -> Statement | None:
         return None
     conditions = [_among(layout), *_dead_rows(layout), f"d.{quote(lock.name)} > {NOW}"]
     text = f"select {_identity(layout)}\n  from {_by_id(layout)}\n where {conjunction(conditions, 1)}"
-    return Statement(text, ("ids", *_place(layout)))
+    return Statement(text, ("ids", *buried.place(layout)))
 
 
 def standing(layout: Layout) -> Statement:
@@ -93,7 +90,7 @@ select {_identity(layout)}, {_canonical(layout)}
  where {conjunction(conditions, 1)}
  order by {_key(layout)}
    for update"""
-    return Statement(text, ("ids", *_place(layout), *_error(layout)))
+    return Statement(text, ("ids", *buried.filters(layout)))
 
 
 def put_back(layout: Layout) -> Statement:
@@ -104,19 +101,18 @@ def put_back(layout: Layout) -> Statement:
 def remove(layout: Layout) -> Statement:
     """Delete locked dead letters for good."""
     key = quote(layout.roles["id"].name)
-    return Statement(f"delete from {table_name(_home(layout))}\n where {key} in %(ids)s", ("ids",))
+    return Statement(f"delete from {table_name(buried.home(layout))}\n where {key} in %(ids)s", ("ids",))
 
 
 def _to_table(layout: Layout, dead: Table) -> Statement:
-    names = [name for name in dead.columns if name in layout.table.columns and not layout.table.columns[name].generated]
-    special = _fresh(layout)
+    names = buried.back(layout, dead)
+    special = buried.fresh(layout, clock_of)
     if processed := layout.column("processed_at"):
         special[processed.name] = "null"
     if lock := layout.column("locked_until"):
         held, last = f"d.{quote(lock.name)}", _last_token(layout, lock)
         aged = f"case when {held} < {AGED_BEFORE[lock.kind]} then {held} end"
         special[lock.name] = f"ifnull({aged}, {last})" if lock.name in dead.columns else last
-        names += [] if lock.name in names else [lock.name]
     text = f"""\
 insert into {table_name(layout.table)} ({", ".join(quote(name) for name in names)})
 select {listing([special.get(name, f"d.{quote(name)}") for name in names], 7)}
@@ -136,27 +132,14 @@ def _last_token(layout: Layout, lock: Column) -> str:
 def _to_group(layout: Layout) -> Statement:
     """Give rows their subscription's group again; the lease column keeps its token, for only free rows are locked."""
     changes = [f"{column(layout, 'group', 'd')} = %(group)s"]
-    changes += [f"d.{quote(name)} = {value}" for name, value in _fresh(layout).items()]
+    changes += [f"d.{quote(name)} = {value}" for name, value in buried.fresh(layout, clock_of).items()]
     text = f"update {_by_id(layout)}\n   set {listing(changes, 7)}\n where {_among(layout)}"
     return Statement(text, ("group", "ids"))
 
 
-def _fresh(layout: Layout) -> dict[str, str]:
-    """Map the columns that a row gets anew to their values: no attempt begun, due at once."""
-    attempt, due = layout.column("attempt"), layout.column("retry_after")
-    fresh = {attempt.name: "0"} if attempt else {}
-    if due:
-        fresh[due.name] = "null" if due.nullable else clock_of(due)
-    return fresh
-
-
-def _home(layout: Layout) -> Table:
-    return layout.dead or layout.table
-
-
 def _by_id(layout: Layout) -> str:
     """Name the dead letters' table where rows are looked up by id: what is read is locked (R10)."""
-    home = _home(layout)
+    home = buried.home(layout)
     hint = " force index (primary)" if home.primary_key == (layout.roles["id"].name,) else ""
     return f"{table_name(home)} as d{hint}"
 
@@ -184,19 +167,7 @@ def _dead_rows(layout: Layout) -> list[str]:
     if layout.dead is None:
         unfinished = [f"{column(layout, 'processed_at', 'd')} is null"] if "processed_at" in layout.roles else []
         return [*unfinished, f"{column(layout, 'group', 'd')} = %(dead_group)s"]
-    return [f"{column(layout, 'group', 'd')} = %(group)s"] if _has_groups(layout, layout.dead) else ["true"]
-
-
-def _place(layout: Layout) -> tuple[str, ...]:
-    if layout.dead is None:
-        return ("dead_group",)
-    return ("group",) if _has_groups(layout, layout.dead) else ()
-
-
-def _has_groups(layout: Layout, dead: Table) -> bool:
-    """Tell whether the dead letters' table may hold those of other groups, too."""
-    group = layout.column("group")
-    return group is not None and layout.group is not None and group.name in dead.columns
+    return [f"{column(layout, 'group', 'd')} = %(group)s"] if buried.group_among(layout, layout.dead) else ["true"]
 
 
 def _of_error(layout: Layout) -> list[str]:
@@ -205,10 +176,6 @@ def _of_error(layout: Layout) -> list[str]:
         return []
     text = f"cast(convert(d.{quote(error.name)} using utf8mb4) as binary)"
     return [f"(%(error)s is null or locate(cast(%(error)s as binary), {text}) > 0)"]
-
-
-def _error(layout: Layout) -> tuple[str, ...]:
-    return ("error",) if "last_error" in layout.roles else ()
 
 
 def _free(layout: Layout) -> list[str]:

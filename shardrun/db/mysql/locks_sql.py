@@ -17,20 +17,18 @@ from shardrun.db.mysql.parts import (
     claim_order,
     clock_of,
     column,
-    conjunction,
     free_rows,
     group_parameter,
     handed_fields,
     identity_of,
     lane_key,
-    listing,
     one_more,
     quote,
     set_reason,
     table_name,
 )
 from shardrun.db.mysql.sql import in_claim_order
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Column, Layout, Table
 
 LONGEST_NAME = 64

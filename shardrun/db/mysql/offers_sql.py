@@ -6,16 +6,14 @@ from shardrun.db.mysql.locks_sql import key_text
 from shardrun.db.mysql.parts import (
     by_id,
     column,
-    conjunction,
     free_rows,
     group_parameter,
     handed_fields,
     identity_of,
-    listing,
     quote,
     table_name,
 )
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Layout
 
 

@@ -7,21 +7,10 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from shardrun.db.buried import Letters
 from shardrun.db.mysql import ddl, dead, driver, status
 from shardrun.db.mysql.driver import Connection
-from shardrun.db.operate import (
-    LEVELS,
-    LOOKED,
-    MOST,
-    Count,
-    Counts,
-    Failure,
-    Failures,
-    Moved,
-    Sessions,
-    counted,
-    not_an_id,
-)
+from shardrun.db.operate import LEVELS, LOOKED, MOST, Counts, Failures, Looked, Moved, Sessions, counts_of, failures_of
 from shardrun.db.settling import in_order, storable
 from shardrun.db.statement import Statement
 from shardrun.db.table import Column, Layout
@@ -45,31 +34,19 @@ def counts(connection: Connection, layout: Layout) -> Counts:
     """Count what a queue holds for one subscription, within bounds."""
     indexed = ddl.claim_index(layout) is not None
     values = {"group": layout.group, "dead_group": layout.dead_group}
-    numbers, oldest = _looked_at(connection, layout, values) if indexed else _one_end(connection, layout, values)
-    due, in_work, later = counted(*numbers)
+    looked, oldest = _looked_at(connection, layout, values) if indexed else _one_end(connection, layout, values)
     buried = status.dead(layout, indexed)
-    dead_count = None if buried is None else driver.run(connection, buried, values).fetchall()[0]
-    return Counts(
-        due=due,
-        in_work=in_work if "locked_until" in layout.roles else None,
-        later=later if "retry_after" in layout.roles else None,
-        dead=None if dead_count is None else Count(int(dead_count[0]), bool(dead_count[1])),
-        oldest=oldest,
-        indexed=indexed,
-    )
+    found = None if buried is None else driver.run(connection, buried, values).fetchall()[0]
+    return counts_of(layout, looked, found, oldest, indexed)
 
 
-Numbers = tuple[int, int, int, bool, bool]
-"""What `counted` takes: rows looked at, held ones among them, later ones, and whether either look ended at its bound."""
-
-
-def _one_end(connection: Connection, layout: Layout, values: Mapping[str, Any]) -> tuple[Numbers, float | None]:
+def _one_end(connection: Connection, layout: Layout, values: Mapping[str, Any]) -> tuple[Looked, float | None]:
     row = driver.run(connection, status.counts_by_id(layout), values).fetchall()[0]
     seen, held, later, looked = (int(value) for value in row[:4])
     return (seen, held, later, looked == LOOKED, looked == LOOKED), _seconds(row[4])
 
 
-def _looked_at(connection: Connection, layout: Layout, values: Mapping[str, Any]) -> tuple[Numbers, float | None]:
+def _looked_at(connection: Connection, layout: Layout, values: Mapping[str, Any]) -> tuple[Looked, float | None]:
     """Walk the claim's index, a priority at a time, until each count has reached its bound."""
     if "retry_after" not in layout.roles:
         row = driver.run(connection, status.counts_without_due_times(layout), values).fetchall()[0]
@@ -140,11 +117,11 @@ def _named(connection: Connection) -> Sequence[tuple[str, int]] | None:
     return rows
 
 
-class MysqlDeadLetters:
+class MysqlDeadLetters(Letters):
     """The dead letters of one subscription: its statements, built once; holds no state of its own."""
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+        super().__init__(layout)
         self._failures = dead.failures(layout)
         self._choose = {named: dead.choose(layout, named) for named in (False, True)}
         self._stuck = dead.stuck(layout)
@@ -153,25 +130,20 @@ class MysqlDeadLetters:
         self._put_back = dead.put_back(layout)
         self._remove = dead.remove(layout)
 
-    @property
-    def knows_errors(self) -> bool:
-        """Tell whether there is a last_error to filter by."""
-        return "last_error" in self._layout.roles
-
-    def id_of(self, text: str) -> Any:
-        """Read an id as a person writes it."""
-        column = self._layout.roles["id"]
-        try:
-            return _id_of(text, column)
-        except (ValueError, ArithmeticError):
-            raise not_an_id(text, column) from None
+    def _id_of(self, text: str, column: Column) -> Any:
+        if column.kind == "int":
+            return int(text)
+        if column.kind == "float":
+            return float(text)
+        if column.kind == "numeric":
+            return Decimal(text)
+        if column.kind == "uuid":
+            return str(uuid.UUID(text))
+        return bytes.fromhex(text.removeprefix("0x")) if column.kind == "binary" else storable(text)
 
     def failures(self, connection: Connection, error: str | None) -> Failures:
         """Group them by error."""
-        rows = driver.run(connection, self._failures, self._values(error)).fetchall()
-        listed = [Failure(*row[:5]) for row in rows]
-        errors, seen = (int(value) for value in rows[0][5:]) if rows else (0, 0)
-        return Failures(listed, errors, seen, seen == LOOKED)
+        return failures_of(driver.run(connection, self._failures, self._values(error)).fetchall())
 
     def choose(self, connection: Connection, error: str | None, ids: Sequence[Any] | None, limit: int) -> list[Any]:
         """Read their ids."""
@@ -236,25 +208,8 @@ class MysqlDeadLetters:
             connection.execute(statement.text, self._values(None, ids))
 
     def _values(self, error: str | None, ids: Sequence[Any] = ()) -> dict[str, Any]:
-        return {
-            "group": self._layout.group,
-            "dead_group": self._layout.dead_group,
-            "error": storable(error),
-            "ids": in_order(ids),
-        }
+        return self._filters(error) | {"ids": in_order(ids)}
 
 
 def _ids(rows: Sequence[Any]) -> list[Any]:
     return [row[0] for row in rows]
-
-
-def _id_of(text: str, column: Column) -> Any:
-    if column.kind == "int":
-        return int(text)
-    if column.kind == "float":
-        return float(text)
-    if column.kind == "numeric":
-        return Decimal(text)
-    if column.kind == "uuid":
-        return str(uuid.UUID(text))
-    return bytes.fromhex(text.removeprefix("0x")) if column.kind == "binary" else storable(text)

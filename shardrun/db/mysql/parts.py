@@ -278,11 +278,3 @@ def _greatest(type: str) -> int | None:
         return int(10 ** (int(digits[1]) - int(digits[2]))) - 1
     most = GREATEST.get(re.split(r"\W", type)[0])
     return most * 2 + 1 if most is not None and "unsigned" in type else most
-
-
-def conjunction(conditions: list[str], indent: int) -> str:
-    return ("\n" + " " * indent + "  and ").join(conditions)
-
-
-def listing(parts: list[str], indent: int) -> str:
-    return (",\n" + " " * indent).join(parts)

@@ -19,7 +19,6 @@ from shardrun.db.mysql.parts import (
     claim_order,
     clock_of,
     column,
-    conjunction,
     extended_token,
     free_rows,
     group_parameter,
@@ -28,7 +27,6 @@ from shardrun.db.mysql.parts import (
     held_rows,
     identity_of,
     lane_key,
-    listing,
     not_aged,
     one_more,
     quote,
@@ -40,7 +38,7 @@ from shardrun.db.mysql.parts import (
     unfinished_rows,
     was_held,
 )
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Layout, Table
 
 LATER_LIMIT = 100_000

@@ -8,6 +8,7 @@ table instead.
 
 from __future__ import annotations
 
+from shardrun.db import buried
 from shardrun.db.mysql.ddl import claim_index
 from shardrun.db.mysql.parts import NOW, claim_order, column, group_parameter, quote, table_name, unfinished_rows
 from shardrun.db.operate import LOOKED, MOST
@@ -113,12 +114,13 @@ select cast(ifnull(sum(due), 0) as signed),
 
 def dead(layout: Layout, indexed: bool, looked: int = LOOKED, most: int = MOST) -> Statement | None:
     """Count dead letters, and tell whether the count stopped at its bound; None where there are none."""
-    group = layout.column("group")
     if layout.dead is not None:
         table = table_name(layout.dead)
-        if group is None or layout.group is None or group.name not in layout.dead.columns:
+        group = buried.group_among(layout, layout.dead)
+        if group is None:
             return Statement(_counted(f"select 1 as one from {table} limit {most + 1}", most + 1))
         return Statement(_window(table, "", f"c.{quote(group.name)} = %(group)s", looked), ("group",))
+    group = layout.column("group")
     if layout.dead_group is None or group is None:
         return None
     mine = [f"{column(layout, 'processed_at', 'c')} is null"] if "processed_at" in layout.roles else []

@@ -12,9 +12,9 @@ from typing import Any
 
 from shardrun.db.mysql import driver
 from shardrun.db.mysql.driver import Connection
-from shardrun.db.mysql.parts import by_id, column, conjunction, held_rows, not_aged, quote, table_name
+from shardrun.db.mysql.parts import by_id, column, held_rows, not_aged, quote, table_name
 from shardrun.db.mysql.store import LOOK_SECONDS, MysqlStore
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction
 from shardrun.db.store import Settlement, Token
 from shardrun.db.table import Column, Layout
 from shardrun.db.taking import SAVEPOINT, Fate, ended, patiently, refusal

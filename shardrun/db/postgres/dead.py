@@ -7,31 +7,28 @@ row can have had is later.
 
 from __future__ import annotations
 
+from shardrun.db import buried
+from shardrun.db.buried import ERROR_LENGTH
 from shardrun.db.operate import ERRORS, LOOKED
 from shardrun.db.postgres.parts import (
     AGED,
     AGED_BEFORE,
     clock_of,
-    conjunction,
     identity,
     interval,
     lane_key,
-    listing,
     nulls,
     quote,
     table_name,
     type_of,
 )
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Column, Layout, Table
-
-ERROR_LENGTH = 200
-"""Characters of an error's first line that tell it from another. Larger: more groups that differ only in details."""
 
 
 def failures(layout: Layout, looked: int = LOOKED) -> Statement:
     """Group dead letters by the first line of their error, the most frequent first; the newest are read, up to a bound."""
-    home, error, due = _home(layout), layout.column("last_error"), layout.column("retry_after")
+    home, error, due = buried.home(layout), layout.column("last_error"), layout.column("retry_after")
     key = layout.roles["id"]
     first_line = f"left(split_part(d.{quote(error.name)}::text, e'\\n', 1), {ERROR_LENGTH})" if error else "null::text"
     least = f"min(id){'' if key.kind in ('int', 'text') else '::text'}"
@@ -46,7 +43,7 @@ select error, count(*), min(due), max(due), {least}, count(*) over (), (sum(coun
  group by error
  order by count(*) desc, error
  limit {ERRORS}"""
-    return Statement(text, (*_place(layout), *_error(layout)))
+    return Statement(text, buried.filters(layout))
 
 
 def choose(layout: Layout, named: bool) -> Statement:
@@ -54,10 +51,10 @@ def choose(layout: Layout, named: bool) -> Statement:
     conditions = [*([_among(layout)] if named else []), *_dead_rows(layout), *_of_error(layout)]
     text = f"""\
 select {identity(_key(layout), layout)}
-  from {table_name(_home(layout))} as d
+  from {table_name(buried.home(layout))} as d
  where {conjunction(conditions, 1)}{"" if named else _order(layout, 1)}
  limit %(limit)s"""
-    return Statement(text, (*(("ids",) if named else ()), *_place(layout), *_error(layout), "limit"))
+    return Statement(text, (*(("ids",) if named else ()), *buried.filters(layout), "limit"))
 
 
 def stuck(layout: Layout) -> Statement | None:
@@ -70,8 +67,8 @@ def stuck(layout: Layout) -> Statement | None:
     if lock is None:
         return None
     conditions = [_among(layout), *_dead_rows(layout), f"d.{quote(lock.name)} > {clock_of(lock)}"]
-    text = f"select {identity(_key(layout), layout)}\n  from {table_name(_home(layout))} as d\n where "
-    return Statement(text + conjunction(conditions, 1), ("ids", *_place(layout)))
+    text = f"select {identity(_key(layout), layout)}\n  from {table_name(buried.home(layout))} as d\n where "
+    return Statement(text + conjunction(conditions, 1), ("ids", *buried.place(layout)))
 
 
 def requeue(layout: Layout) -> Statement:
@@ -83,23 +80,22 @@ def purge(layout: Layout) -> Statement:
     """Delete dead letters for good; in a group, those that a handler of it holds are left."""
     conditions = [_among(layout), *_dead_rows(layout), *_free(layout), *_of_error(layout)]
     text = f"""\
-delete from {table_name(_home(layout))} as d
+delete from {table_name(buried.home(layout))} as d
  where {conjunction(conditions, 1)}
 returning {identity(_key(layout), layout)}"""
-    return Statement(text, ("ids", *_place(layout), *_error(layout)))
+    return Statement(text, ("ids", *buried.filters(layout)))
 
 
 def _back_to_table(layout: Layout, dead: Table) -> Statement:
     """Insert first and delete what went in: a row that anything in the queue collides with stays where it is."""
-    names = [name for name in dead.columns if name in layout.table.columns and not layout.table.columns[name].generated]
-    special = _fresh(layout)
+    names = buried.back(layout, dead)
+    special = buried.fresh(layout, clock_of)
     if processed := layout.column("processed_at"):
         special[processed.name] = "null"
     if lock := layout.column("locked_until"):
         last = f"({clock_of(lock)} + {interval(layout.lease)} - {AGED})::{type_of(lock)}"
         aged = f"case when c.{quote(lock.name)} < {AGED_BEFORE} then c.{quote(lock.name)} end"
         special[lock.name] = f"coalesce({aged}, {last})" if lock.name in dead.columns else last
-        names += [] if lock.name in names else [lock.name]
     key = quote(layout.roles["id"].name)
     text = f"""\
 with chosen as (
@@ -122,32 +118,19 @@ with chosen as (
 )
 select {identity("id", layout)}, key
   from back"""
-    return Statement(text, ("ids", *_place(layout), *_error(layout)))
+    return Statement(text, ("ids", *buried.filters(layout)))
 
 
 def _back_to_group(layout: Layout) -> Statement:
     """Give rows their subscription's group again; the lease column keeps its token, for only free rows are touched."""
     changes = [f"{quote(layout.roles['group'].name)} = %(group)s"]
-    changes += [f"{quote(name)} = {value}" for name, value in _fresh(layout).items()]
+    changes += [f"{quote(name)} = {value}" for name, value in buried.fresh(layout, clock_of).items()]
     text = f"""\
 update {table_name(layout.table)} as d
    set {listing(changes, 7)}
  where {conjunction([_among(layout), *_dead_rows(layout), *_free(layout), *_of_error(layout)], 1)}
 returning {identity(_key(layout), layout)}, {_canonical(layout, "d")}"""
-    return Statement(text, ("ids", "group", *_place(layout), *_error(layout)))
-
-
-def _fresh(layout: Layout) -> dict[str, str]:
-    """Map the columns that a row gets anew to their values: no attempt begun, due at once."""
-    attempt, due = layout.column("attempt"), layout.column("retry_after")
-    fresh = {attempt.name: "0"} if attempt else {}
-    if due:
-        fresh[due.name] = "null" if due.nullable else clock_of(due)
-    return fresh
-
-
-def _home(layout: Layout) -> Table:
-    return layout.dead or layout.table
+    return Statement(text, ("ids", "group", *buried.filters(layout)))
 
 
 def _key(layout: Layout) -> str:
@@ -179,28 +162,14 @@ def _dead_rows(layout: Layout) -> list[str]:
     if layout.dead is None:
         unfinished = [f"d.{quote(processed.name)} is null"] if processed else []
         return [*unfinished, f"d.{quote(layout.roles['group'].name)} = %(dead_group)s"]
-    return [f"d.{quote(layout.roles['group'].name)} = %(group)s"] if _has_groups(layout, layout.dead) else ["true"]
-
-
-def _place(layout: Layout) -> tuple[str, ...]:
-    if layout.dead is None:
-        return ("dead_group",)
-    return ("group",) if _has_groups(layout, layout.dead) else ()
-
-
-def _has_groups(layout: Layout, dead: Table) -> bool:
-    """Tell whether the dead letters' table may hold those of other groups, too."""
-    group = layout.column("group")
-    return group is not None and layout.group is not None and group.name in dead.columns
+    return (
+        [f"d.{quote(layout.roles['group'].name)} = %(group)s"] if buried.group_among(layout, layout.dead) else ["true"]
+    )
 
 
 def _of_error(layout: Layout) -> list[str]:
     error = layout.column("last_error")
     return [f"(%(error)s::text is null or position(%(error)s::text in d.{quote(error.name)}) > 0)"] if error else []
-
-
-def _error(layout: Layout) -> tuple[str, ...]:
-    return ("error",) if "last_error" in layout.roles else ()
 
 
 def _free(layout: Layout) -> list[str]:

@@ -10,14 +10,12 @@ from shardrun.db.postgres.parts import (
     claim_order,
     claimed_order,
     clock_of,
-    conjunction,
     due_rows,
     group_parameter,
     handed_out,
     identity,
     lane_key,
     lane_type,
-    listing,
     one_more,
     quote,
     reason_text,
@@ -27,7 +25,7 @@ from shardrun.db.postgres.parts import (
     type_of,
     unfinished_rows,
 )
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Column, Layout, Table
 
 UNLOCK = Statement("select pg_advisory_unlock_all()")

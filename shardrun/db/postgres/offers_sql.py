@@ -6,18 +6,16 @@ from shardrun.db.postgres.locks_sql import free_rows, held_fields, key_text, lef
 from shardrun.db.postgres.parts import (
     claim_order,
     claimed_order,
-    conjunction,
     due_rows,
     group_parameter,
     handed_out,
     identity,
-    listing,
     quote,
     table_name,
     type_of,
     unfinished_rows,
 )
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Layout
 
 

@@ -232,11 +232,3 @@ def round_up(column: Column) -> str:
 
 def type_of(column: Column) -> str:
     return column.type.replace("%", "%%")
-
-
-def conjunction(conditions: list[str], indent: int) -> str:
-    return ("\n" + " " * indent + "  and ").join(conditions)
-
-
-def listing(parts: list[str], indent: int) -> str:
-    return (",\n" + " " * indent).join(parts)

@@ -14,7 +14,6 @@ from shardrun.db.postgres.parts import (
     claim_order,
     claimed_order,
     clock_of,
-    conjunction,
     due_rows,
     group_parameter,
     handed_out,
@@ -26,7 +25,6 @@ from shardrun.db.postgres.parts import (
     lane_key,
     lane_type,
     last_token,
-    listing,
     now_of,
     one_more,
     quote,
@@ -41,7 +39,7 @@ from shardrun.db.postgres.parts import (
     unfinished_rows,
     unit,
 )
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Layout, Table
 
 LATER_LIMIT = 100_000

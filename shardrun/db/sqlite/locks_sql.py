@@ -6,8 +6,18 @@ Settlements go by id and write the count of attempts as a number, one row a stat
 from __future__ import annotations
 
 from shardrun.db.sqlite import times
-from shardrun.db.sqlite.sql import FORMAT, NOW, group_parameter, lane_key, quote, table_name, unfinished_rows
-from shardrun.db.statement import Statement
+from shardrun.db.sqlite.sql import (
+    FORMAT,
+    NOW,
+    group_parameter,
+    lane_key,
+    many,
+    places,
+    quote,
+    table_name,
+    unfinished_rows,
+)
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Column, Layout, Table
 
 
@@ -20,16 +30,16 @@ def candidates(layout: Layout, busy: int, full_keys: int) -> Statement:
     if layout.roles["id"].nullable:
         conditions.append(f"{quote(layout.roles['id'].name)} is not null")
     if busy:
-        conditions.append(f"({key} in ({_places(busy)})) is not 1")
+        conditions.append(f"({key} in ({places(busy)})) is not 1")
     if full_keys:
-        conditions.append(f"({lane_key(layout.roles['partition_key'])} in ({_places(full_keys)})) is not 1")
-    where = f"\n where {_all(conditions)}" if conditions else ""
+        conditions.append(f"({lane_key(layout.roles['partition_key'])} in ({places(full_keys)})) is not 1")
+    where = f"\n where {conjunction(conditions)}" if conditions else ""
     text = f"""\
-select {_list([*_handed_out(layout), key, *(map(quote, layout.table.columns) if layout.row_mode else ())], 7)}
+select {listing([*_handed_out(layout), key, *(map(quote, layout.table.columns) if layout.row_mode else ())], 7)}
   from {table_name(layout.table)}{where}
  order by {", ".join(quote(layout.roles[role].name) for role in layout.order)}
  limit ?"""
-    return Statement(text, (*group_parameter(layout), *_many("busy", busy), *_many("full_key", full_keys), "limit"))
+    return Statement(text, (*group_parameter(layout), *many("busy", busy), *many("full_key", full_keys), "limit"))
 
 
 def count(layout: Layout) -> Statement | None:
@@ -158,7 +168,9 @@ def _reason(error: Column) -> str:
 def _update(layout: Layout, changes: list[str]) -> Statement:
     """Write changes to one row; where there is nothing to write, write its id, to see whether it is there."""
     key = quote(layout.roles["id"].name)
-    text = f"update {table_name(layout.table)}\n   set {_list(changes or [f'{key} = {key}'], 7)}\n where {_one(layout)}"
+    text = (
+        f"update {table_name(layout.table)}\n   set {listing(changes or [f'{key} = {key}'], 7)}\n where {_one(layout)}"
+    )
     names = ("delay", "attempt", "reason", "dead_group")
     return Statement(text, ("id", *(name for name in names if f":{name}" in text)))
 
@@ -175,19 +187,3 @@ select {", ".join(special.get(name, quote(name)) for name in layout.copied)}
   from {table_name(layout.table)}
  where {_one(layout)}"""
     return Statement(text, ("id", *(name for name in ("attempt", "reason") if f":{name}" in text)))
-
-
-def _places(length: int) -> str:
-    return ", ".join("?" * length)
-
-
-def _many(name: str, length: int) -> tuple[str, ...]:
-    return (f"{name} x {length}",) if length else ()
-
-
-def _all(conditions: list[str]) -> str:
-    return "\n   and ".join(conditions)
-
-
-def _list(parts: list[str], indent: int) -> str:
-    return (",\n" + " " * indent).join(parts)

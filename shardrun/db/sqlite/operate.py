@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardrun.db import check
-from shardrun.db.operate import BATCH, LOOKED, Count, Counts, Failure, Failures, Moved, counted, not_an_id
+from shardrun.db.buried import Letters
+from shardrun.db.operate import BATCH, Counts, Failures, Moved, counts_of, failures_of
 from shardrun.db.settling import in_order, storable
 from shardrun.db.sqlite import dead, driver, status
 from shardrun.db.statement import Statement
-from shardrun.db.table import Layout
+from shardrun.db.table import Column, Layout
 
 
 def counts(connection: sqlite3.Connection, layout: Layout) -> Counts:
@@ -29,22 +30,15 @@ def counts(connection: sqlite3.Connection, layout: Layout) -> Counts:
             status.counts(layout) if indexed else status.counts_by_id(layout)
         )
         dead_count = None if buried is None else row(buried)
-    due, in_work, later = counted(seen, held, later_seen, bool(due_more), bool(later_more))
-    return Counts(
-        due=due,
-        in_work=in_work if "locked_until" in layout.roles else None,
-        later=later if "retry_after" in layout.roles else None,
-        dead=None if dead_count is None else Count(dead_count[0], bool(dead_count[1])),
-        oldest=oldest,
-        indexed=indexed,
-    )
+    looked = (seen, held, later_seen, bool(due_more), bool(later_more))
+    return counts_of(layout, looked, dead_count, oldest, indexed)
 
 
-class SqliteDeadLetters:
+class SqliteDeadLetters(Letters):
     """The dead letters of one subscription: its statements, built once; holds no state of its own."""
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+        super().__init__(layout)
         self._failures = dead.failures(layout)
         self._choose_all = dead.choose(layout, 0)
         self._choose = dead.choose(layout, BATCH)
@@ -53,25 +47,13 @@ class SqliteDeadLetters:
         self._remove = dead.remove(layout, BATCH)
         self._purge = dead.purge(layout, BATCH)
 
-    @property
-    def knows_errors(self) -> bool:
-        """Tell whether there is a last_error to filter by."""
-        return "last_error" in self._layout.roles
-
-    def id_of(self, text: str) -> Any:
-        """Read an id as a person writes it."""
-        column = self._layout.roles["id"]
-        try:
-            return int(text) if column.kind == "int" else storable(text)
-        except ValueError:
-            raise not_an_id(text, column) from None
+    def _id_of(self, text: str, column: Column) -> Any:
+        return int(text) if column.kind == "int" else storable(text)
 
     def failures(self, connection: sqlite3.Connection, error: str | None) -> Failures:
         """Group them by error."""
         with driver.naming_errors(connection):
-            rows = connection.execute(self._failures.text, self._values(error)).fetchall()
-        errors, seen = rows[0][5:] if rows else (0, 0)
-        return Failures([Failure(*row[:5]) for row in rows], errors, seen, seen == LOOKED)
+            return failures_of(connection.execute(self._failures.text, self._filters(error)).fetchall())
 
     def choose(
         self, connection: sqlite3.Connection, error: str | None, ids: Sequence[Any] | None, limit: int
@@ -79,8 +61,8 @@ class SqliteDeadLetters:
         """Read their ids."""
         with driver.naming_errors(connection):
             if ids is None:
-                return _first(connection, self._choose_all, self._values(error) | {"limit": limit})
-            values = self._values(error) | {"limit": limit}
+                return _first(connection, self._choose_all, self._filters(error) | {"limit": limit})
+            values = self._filters(error) | {"limit": limit}
             return [one for named in _pieces(ids) for one in _first(connection, self._choose, values | named)][:limit]
 
     def stuck(self, connection: sqlite3.Connection, ids: Sequence[Any]) -> set[Any]:
@@ -89,7 +71,7 @@ class SqliteDeadLetters:
             return set()
         with driver.naming_errors(connection):
             return {
-                one for named in _pieces(ids) for one in _first(connection, self._stuck, self._values(None) | named)
+                one for named in _pieces(ids) for one in _first(connection, self._stuck, self._filters(None) | named)
             }
 
     def requeue(self, connection: sqlite3.Connection, ids: Sequence[Any], error: str | None) -> list[Moved]:
@@ -97,7 +79,7 @@ class SqliteDeadLetters:
         moved: list[Moved] = []
         with driver.writing(connection):
             for named in _pieces(in_order(ids)):
-                rows = connection.execute(self._requeue.text, self._values(error) | named).fetchall()
+                rows = connection.execute(self._requeue.text, self._filters(error) | named).fetchall()
                 moved += [Moved(*row) for row in rows]
             if self._remove is not None:
                 for named in _pieces([one.id for one in moved]):
@@ -107,11 +89,8 @@ class SqliteDeadLetters:
     def purge(self, connection: sqlite3.Connection, ids: Sequence[Any], error: str | None) -> list[Any]:
         """Delete these."""
         with driver.writing(connection):
-            values = self._values(error)
+            values = self._filters(error)
             return [one for named in _pieces(ids) for one in _first(connection, self._purge, values | named)]
-
-    def _values(self, error: str | None) -> dict[str, Any]:
-        return {"group": self._layout.group, "dead_group": self._layout.dead_group, "error": storable(error)}
 
 
 def _pieces(ids: Sequence[Any]) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ Lists of ids have a few fixed lengths, filled up with NULL, so that few statemen
 from __future__ import annotations
 
 from shardrun.db.sqlite import times
-from shardrun.db.statement import Statement
+from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Column, Layout, Table
 
 FORMAT = "'%Y-%m-%d %H:%M:%f'"
@@ -54,14 +54,14 @@ def candidates(layout: Layout, full_keys: int) -> Statement:
         conditions.append(f"{quote(layout.roles['id'].name)} is not null")
     if full_keys:
         key = lane_key(layout.roles["partition_key"])
-        conditions.append(f"({key} in ({_places(full_keys)})) is not 1")
+        conditions.append(f"({key} in ({places(full_keys)})) is not 1")
     text = f"""\
-select {_list(_handed_out(layout), 7)}
+select {listing(_handed_out(layout), 7)}
   from {table_name(layout.table)}
- where {_all(conditions)}
+ where {conjunction(conditions)}
  order by {", ".join(quote(layout.roles[role].name) for role in layout.order)}
  limit ?"""
-    return Statement(text, (*group_parameter(layout), *_many("full_key", full_keys), "limit"))
+    return Statement(text, (*group_parameter(layout), *many("full_key", full_keys), "limit"))
 
 
 def claim(layout: Layout, length: int) -> Statement:
@@ -75,9 +75,9 @@ def claim(layout: Layout, length: int) -> Statement:
 update {table_name(layout.table)}
    set {held} = max(strftime({FORMAT}, 'now', '+{layout.lease:.3f} seconds'),
                     coalesce(strftime({FORMAT}, {last}, {UNIT}), '')){count}
- where {quote(layout.roles["id"].name)} in ({_places(length)})
+ where {quote(layout.roles["id"].name)} in ({places(length)})
 returning {quote(layout.roles["id"].name)}, {held}, {counted}"""
-    return Statement(text, _many("id", length))
+    return Statement(text, many("id", length))
 
 
 def lease_end(layout: Layout) -> Statement:
@@ -93,16 +93,16 @@ update {table_name(layout.table)}
    set {held} = ?2
  where {held} = ?1
    and {held} < ?2
-   and {key} in ({_places(length)})
+   and {key} in ({places(length)})
 returning {key}"""
-    return Statement(text, ("token", "new", *_many("id", length)))
+    return Statement(text, ("token", "new", *many("id", length)))
 
 
 def still_held(layout: Layout, length: int) -> Statement:
     """Read which rows still carry a token."""
     key, held = quote(layout.roles["id"].name), quote(layout.roles["locked_until"].name)
-    text = f"select {key}\n  from {table_name(layout.table)}\n where {held} = ? and {key} in ({_places(length)})"
-    return Statement(text, ("token", *_many("id", length)))
+    text = f"select {key}\n  from {table_name(layout.table)}\n where {held} = ? and {key} in ({places(length)})"
+    return Statement(text, ("token", *many("id", length)))
 
 
 def ack(layout: Layout, length: int) -> Statement:
@@ -112,7 +112,7 @@ def ack(layout: Layout, length: int) -> Statement:
         head = f"delete from {table_name(layout.table)}"
     else:
         head = f"update {table_name(layout.table)}\n   set {quote(processed.name)} = {NOW}"
-    return Statement(f"{head}\n where {_held(layout, length)}", ("token", *_many("id", length)))
+    return Statement(f"{head}\n where {_held(layout, length)}", ("token", *many("id", length)))
 
 
 def drop(layout: Layout) -> Statement | None:
@@ -155,8 +155,8 @@ def release(layout: Layout, length: int) -> Statement:
     """Give back rows that did not start, free at once, with the count of attempts that they had."""
     attempt = layout.column("attempt")
     changes = [_free(layout), *([f"{quote(attempt.name)} = ?2"] if attempt else [])]
-    text = f"update {table_name(layout.table)}\n   set {_list(changes, 7)}\n where {_held(layout, length)}"
-    return Statement(text, ("token", *(("attempt",) if attempt else ()), *_many("id", length)))
+    text = f"update {table_name(layout.table)}\n   set {listing(changes, 7)}\n where {_held(layout, length)}"
+    return Statement(text, ("token", *(("attempt",) if attempt else ()), *many("id", length)))
 
 
 def recount(layout: Layout) -> Statement | None:
@@ -172,8 +172,8 @@ def look(layout: Layout, length: int) -> Statement:
     text = f"""\
 select {key}, strftime({FORMAT}, {held}, '+{AGED}')
   from {table_name(layout.table)}
- where {key} in ({_places(length)})"""
-    return Statement(text, _many("id", length))
+ where {key} in ({places(length)})"""
+    return Statement(text, many("id", length))
 
 
 def backlog(layout: Layout) -> Statement:
@@ -228,9 +228,9 @@ select rows, later, held, free, first, (julianday(first) - julianday('now')) * 8
 
 def awaited(layout: Layout, length: int) -> Statement:
     """Look whether any of some ids is unfinished."""
-    where = _all([*unfinished_rows(layout), f"{quote(layout.roles['id'].name)} in ({_places(length)})"])
+    where = conjunction([*unfinished_rows(layout), f"{quote(layout.roles['id'].name)} in ({places(length)})"])
     text = f"select exists (select 1 from {table_name(layout.table)}\n where {where})"
-    return Statement(text, (*group_parameter(layout), *_many("id", length)))
+    return Statement(text, (*group_parameter(layout), *many("id", length)))
 
 
 def misspelt(layout: Layout) -> Statement | None:
@@ -246,9 +246,9 @@ def misspelt(layout: Layout) -> Statement | None:
     if not spelt:
         return None
     text = f"""\
-select {_list([quote(layout.roles["id"].name), *at_fault], 7)}
+select {listing([quote(layout.roles["id"].name), *at_fault], 7)}
   from {table_name(layout.table)}
- where {_all([*unfinished_rows(layout), f"not ({' and '.join(spelt)})"])}
+ where {conjunction([*unfinished_rows(layout), f"not ({' and '.join(spelt)})"])}
  limit {times.NAMED_AT_ONCE}"""
     return Statement(text, group_parameter(layout))
 
@@ -306,7 +306,7 @@ def group_parameter(layout: Layout) -> tuple[str, ...]:
 def _held(layout: Layout, length: int) -> str:
     """Write which rows are still ours: these ids, under this token."""
     key, held = quote(layout.roles["id"].name), quote(layout.roles["locked_until"].name)
-    return f"{held} = ?1\n   and {key} in ({_places(length)})\nreturning {key}"
+    return f"{held} = ?1\n   and {key} in ({places(length)})\nreturning {key}"
 
 
 def _held_one(layout: Layout) -> str:
@@ -314,7 +314,7 @@ def _held_one(layout: Layout) -> str:
 
 
 def _update_one(layout: Layout, changes: list[str]) -> Statement:
-    text = f"update {table_name(layout.table)}\n   set {_list(changes, 7)}\n where {_held_one(layout)}"
+    text = f"update {table_name(layout.table)}\n   set {listing(changes, 7)}\n where {_held_one(layout)}"
     names = ("delay", "attempt", "reason", "dead_group")
     return Statement(text, ("id", "token", *(name for name in names if f":{name}" in text)))
 
@@ -353,17 +353,11 @@ def _reason(error: Column) -> str:
     return f"{quote(error.name)} = coalesce(:reason, {quote(error.name)})"
 
 
-def _places(length: int) -> str:
+def places(length: int) -> str:
+    """Write the placeholders of a list."""
     return ", ".join("?" * length)
 
 
-def _many(name: str, length: int) -> tuple[str, ...]:
+def many(name: str, length: int) -> tuple[str, ...]:
+    """Name the parameters of a list."""
     return (f"{name} x {length}",) if length else ()
-
-
-def _all(conditions: list[str]) -> str:
-    return "\n   and ".join(conditions)
-
-
-def _list(parts: list[str], indent: int) -> str:
-    return (",\n" + " " * indent).join(parts)

@@ -7,6 +7,7 @@ a bounded number of rows at one end of the table instead.
 
 from __future__ import annotations
 
+from shardrun.db import buried
 from shardrun.db.operate import LEVELS, LOOKED, MOST
 from shardrun.db.sqlite.sql import NOW, group_parameter, quote, table_name, unfinished_rows
 from shardrun.db.statement import Statement
@@ -64,12 +65,13 @@ select count(*) filter (where {_and(*mine, *is_due)}),
 
 def dead(layout: Layout, indexed: bool, looked: int = LOOKED, most: int = MOST) -> Statement | None:
     """Count dead letters, and tell whether the count stopped at its bound; None where there are none."""
-    group = layout.column("group")
     if layout.dead is not None:
         table = table_name(layout.dead)
-        if group is None or layout.group is None or group.name not in layout.dead.columns:
+        group = buried.group_among(layout, layout.dead)
+        if group is None:
             return Statement(_counted(f"select 1 from {table} limit {most + 1}", most + 1))
         return Statement(_window(table, "", [f"{quote(group.name)} = ?1"], looked), ("group",))
+    group = layout.column("group")
     if layout.dead_group is None or group is None:
         return None
     processed, table = layout.column("processed_at"), table_name(layout.table)
