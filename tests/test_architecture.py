@@ -35,6 +35,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.caller": "tests/store/test_insert.py",
     "shardrun.db.check": "tests/store/test_start.py",
     "shardrun.db.fetched": "tests/payloads",
+    "shardrun.db.fitting": "tests/store/test_start.py",
     "shardrun.db.mysql.advice": "tests/store/test_mariadb_advice.py",
     "shardrun.db.mysql.candidates": "tests/store/test_mariadb_claims.py",
     "shardrun.db.mysql.catalogue": "tests/store",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any, NamedTuple
 
 from shardrun.db import check, forms, needed
+from shardrun.db.fitting import Fit, Fitting
 from shardrun.db.mysql import advice, catalogue, ddl, driver, drivers, dsn, fetch, operate, taking
 from shardrun.db.mysql.driver import Connection
 from shardrun.db.mysql.locks import AdvisoryStore, RowLockStore
@@ -22,13 +23,12 @@ from shardrun.errors import (
     Conflict,
     DatabaseUnreachable,
     DeclarationProblem,
-    Problems,
     ShardrunError,
     StatementFailed,
     Unsupported,
     UsageProblem,
 )
-from shardrun.queue import Form, Queue, Subscription, split_name
+from shardrun.queue import Form, Subscription
 
 OLDEST = {"MySQL": (8, 0, 1), "MariaDB": (10, 6)}
 
@@ -64,7 +64,7 @@ class Facts(NamedTuple):
     row_log: bool  # False where its binary log takes statements only, which forbids READ COMMITTED
 
 
-class Mysql:
+class Mysql(Fitting):
     """One MySQL or MariaDB database, as named by a DSN; `source` says where the DSN came from, for messages."""
 
     one_writer = False
@@ -175,10 +175,6 @@ class Mysql:
         """Name the connection's socket, where the driver shows it."""
         return driver.descriptor(connection)
 
-    def only_replica(self, subscription: Subscription) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Let any number of replicas serve any form."""
-        return nullcontext()
-
     def reset(self, connection: Connection) -> bool:
         """Put the driver's settings back; `transaction` has ended what was open, so that it costs no round trip.
 
@@ -195,17 +191,6 @@ class Mysql:
         except connection.Error:
             return False
         return driver.is_open(connection)
-
-    @contextmanager
-    def transaction(self, connection: Connection) -> Iterator[None]:
-        """Commit what the block wrote, or roll it back when it raises; the driver's errors are the handler's to see."""
-        try:
-            yield
-        except BaseException:
-            with suppress(connection.Error):
-                connection.rollback()
-            raise
-        connection.commit()
 
     def naming_errors(self, connection: Connection) -> AbstractContextManager[None]:
         """Turn the driver's errors that the block meets into shardrun's."""
@@ -243,12 +228,8 @@ class Mysql:
 
     def store(self, connection: Connection, subscription: Subscription) -> Store:
         """Build a subscription's statements; raises `Problems` with all that does not fit."""
-        queue = subscription.queue
-        found, table, dead = self._fit(connection, subscription)
-        found += forms.refusals(forms.On.MYSQL, subscription)
-        if found or table is None:
-            raise Problems(found)
-        layout, where = lay(table, subscription, dead), check.where(queue)
+        queue, where = subscription.queue, check.where(subscription.queue)
+        layout = self._layout(connection, subscription, forms.refusals(forms.On.MYSQL, subscription))
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
         stores = OFFERS if subscription.transactional else STORES
         return stores[queue.form](layout, where, fetch=own, name=queue.name)
@@ -262,62 +243,37 @@ class Mysql:
         found, table, _ = self._fit(connection, subscription)
         return [] if found or table is None else advice.warnings(connection, lay(table, subscription), subscription)
 
-    def _fit(
-        self, connection: Connection, subscription: Subscription
-    ) -> tuple[list[ShardrunError], Table | None, Table | None]:
-        there = check.Catalogue(
+    def _fit(self, connection: Connection, subscription: Subscription) -> Fit:
+        found, table, dead = super()._fit(connection, subscription)
+        return [*found, *_own_problems(subscription, table, dead)], table, dead
+
+    def _catalogue(self, connection: Connection) -> check.Catalogue:
+        return check.Catalogue(
             place=f"in database {self._account.database}",
             names=lambda: catalogue.names(connection),
             time_types=("datetime", "timestamp"),
             not_null=ddl.not_null,
             no_index=ddl.cannot_be_unique,
         )
-        table = catalogue.read(connection, split_name(subscription.queue.table))
-        name = subscription.dead_letter
-        dead = None if name is None else catalogue.read(connection, split_name(name))
-        found = check.problems(there, subscription, table, dead)
-        return [*found, *_own_problems(subscription, table, dead)], table, dead
 
-    def ddl(
-        self, queue: Queue[Any], subscriptions: Sequence[Subscription], connection: Connection | None = None
-    ) -> list[str]:
-        """Write the CREATE statements of a queue, its claim indexes and its dead letters; only what is missing, if known.
+    def _read(self, connection: Connection, parts: Sequence[str]) -> Table | None:
+        return catalogue.read(connection, parts)
 
-        The connection is one to run them on: it then waits for whoever uses the table.
-        """
-        if connection is not None:
-            driver.be_patient(connection)
+    def _writing(self, connection: Connection | None) -> needed.Writing:
+        if connection is None:
+            return ddl.writing(None)
+        driver.be_patient(connection)
+        return ddl.writing(connection.on_mariadb)
 
-        def read(parts: Sequence[str]) -> Table | None:
-            return None if connection is None else catalogue.read(connection, parts)
+    def _count(self, connection: Connection, layout: Layout) -> Counts:
+        return operate.counts(connection, layout)
 
-        writing = ddl.writing(None if connection is None else connection.on_mariadb)
-        return needed.statements(queue, subscriptions, read, writing)
-
-    def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
-        """Read the limit of connections, the server's or the user's own, and how many are in use."""
-        found = operate.sessions(connection)
-        return found.limit, found.in_use + 1
-
-    def counts(self, connection: Connection, subscription: Subscription) -> Counts:
-        """Count what a queue holds for a subscription; raises `Problems` where the table does not fit."""
-        return operate.counts(connection, self._layout(connection, subscription))
+    def _letters(self, layout: Layout) -> operate.MysqlDeadLetters:
+        return operate.MysqlDeadLetters(layout)
 
     def sessions(self, connection: Connection) -> Sessions:
         """Read the limit of connections, those in use, and shardrun's own."""
         return operate.sessions(connection)
-
-    def dead_letters(self, connection: Connection, subscription: Subscription) -> operate.MysqlDeadLetters | None:
-        """Open a subscription's dead letters, or None where it declares none."""
-        if subscription.dead_letter is None and subscription.dead_letter_group is None:
-            return None
-        return operate.MysqlDeadLetters(self._layout(connection, subscription))
-
-    def _layout(self, connection: Connection, subscription: Subscription) -> Layout:
-        found, table, dead = self._fit(connection, subscription)
-        if found or table is None:
-            raise Problems(found)
-        return lay(table, subscription, dead)
 
 
 def facts_of(said: dict[str, str]) -> Facts:

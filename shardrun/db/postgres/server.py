@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import Any
 
@@ -12,6 +12,7 @@ import psycopg
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from shardrun.db import check, forms, needed
+from shardrun.db.fitting import Fitting
 from shardrun.db.operate import Counts, Sessions
 from shardrun.db.postgres import catalogue, ddl, driver, fetch, listen, operate, pooler, sql, taking
 from shardrun.db.postgres.driver import Connection
@@ -24,12 +25,11 @@ from shardrun.db.table import Column, Layout, Table, lay
 from shardrun.errors import (
     Conflict,
     DatabaseUnreachable,
-    Problems,
     ShardrunError,
     Unsupported,
     UsageProblem,
 )
-from shardrun.queue import Form, Queue, Subscription, split_name
+from shardrun.queue import Form, Subscription
 
 OLDEST = 120000
 """PostgreSQL 12, as the server numbers it."""
@@ -53,7 +53,7 @@ ATTRIBUTES = (
 """What a handler may have set on a lent connection without a word to the server."""
 
 
-class Postgres:
+class Postgres(Fitting):
     """One PostgreSQL database, as named by a DSN; `source` says where the DSN came from, for messages."""
 
     one_writer = False
@@ -162,10 +162,6 @@ class Postgres:
         """Name the connection's socket."""
         return connection.fileno()
 
-    def only_replica(self, subscription: Subscription) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Let any number of replicas serve any form."""
-        return nullcontext()
-
     def reset(self, connection: Connection) -> bool:
         """Roll back and put the driver's settings back; costs no round trip where nothing is open.
 
@@ -184,17 +180,6 @@ class Postgres:
         except psycopg.Error:
             return False
         return not connection.closed
-
-    @contextmanager
-    def transaction(self, connection: Connection) -> Iterator[None]:
-        """Commit what the block wrote, or roll it back when it raises; the driver's errors are the handler's to see."""
-        try:
-            yield
-        except BaseException:
-            with suppress(psycopg.Error):
-                connection.rollback()
-            raise
-        connection.commit()
 
     def naming_errors(self, connection: Connection) -> AbstractContextManager[None]:
         """Turn the driver's errors that the block meets into shardrun's."""
@@ -229,15 +214,12 @@ class Postgres:
 
     def store(self, connection: Connection, subscription: Subscription) -> Store:
         """Build a subscription's statements; raises `Problems` with all that does not fit."""
-        queue = subscription.queue
-        found, table, dead = self._fit(connection, subscription)
-        found += forms.refusals(forms.On.POSTGRES, subscription)
+        queue, where = subscription.queue, check.where(subscription.queue)
+        refusals = list(forms.refusals(forms.On.POSTGRES, subscription))
         if queue.form is Form.ADVISORY:
-            found += self.needs_session(connection, check.where(queue), "the advisory lock form")
-        if found or table is None:
-            raise Problems(found)
+            refusals += self.needs_session(connection, where, "the advisory lock form")
+        layout = self._layout(connection, subscription, refusals)
         utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
-        layout, where = lay(table, subscription, dead), check.where(queue)
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
         stores = OFFERS if subscription.transactional else STORES
         return stores[queue.form](layout, where, encodes_all=utf8, fetch=own, name=queue.name)
@@ -268,55 +250,27 @@ class Postgres:
             said += [f"{name}: {sentence}" for sentence in catalogue.keeping_rows(connection, table)]
         return said
 
-    def _fit(
-        self, connection: Connection, subscription: Subscription
-    ) -> tuple[list[ShardrunError], Table | None, Table | None]:
+    def _catalogue(self, connection: Connection) -> check.Catalogue:
         place = f"in database {connection.info.dbname}"
-        there = check.Catalogue(place=place, names=lambda: catalogue.names(connection))
-        table = catalogue.read(connection, split_name(subscription.queue.table))
-        name = subscription.dead_letter
-        dead = None if name is None else catalogue.read(connection, split_name(name))
-        return check.problems(there, subscription, table, dead), table, dead
+        return check.Catalogue(place=place, names=lambda: catalogue.names(connection))
 
-    def ddl(
-        self, queue: Queue[Any], subscriptions: Sequence[Subscription], connection: Connection | None = None
-    ) -> list[str]:
-        """Write the CREATE statements of a queue, its claim indexes and its dead letters; only what is missing, if known.
+    def _read(self, connection: Connection, parts: Sequence[str]) -> Table | None:
+        return catalogue.read(connection, parts)
 
-        The connection is one to run them on: an index that is made concurrently waits for whoever uses the table.
-        """
+    def _writing(self, connection: Connection | None) -> needed.Writing:
         if connection is not None:
             driver.wait_for_locks(connection)
+        return ddl.WRITING
 
-        def read(parts: Sequence[str]) -> Table | None:
-            return None if connection is None else catalogue.read(connection, parts)
+    def _count(self, connection: Connection, layout: Layout) -> Counts:
+        return operate.counts(connection, layout)
 
-        return needed.statements(queue, subscriptions, read, ddl.WRITING)
-
-    def connection_limit(self, connection: Connection) -> tuple[int, int] | None:
-        """Read the server's own limit of connections, without those kept for superusers, and how many are in use."""
-        found = operate.sessions(connection)
-        return found.limit, found.in_use + 1
-
-    def counts(self, connection: Connection, subscription: Subscription) -> Counts:
-        """Count what a queue holds for a subscription; raises `Problems` where the table does not fit."""
-        return operate.counts(connection, self._layout(connection, subscription))
+    def _letters(self, layout: Layout) -> operate.PostgresDeadLetters:
+        return operate.PostgresDeadLetters(layout)
 
     def sessions(self, connection: Connection) -> Sessions:
         """Read the limit of connections, those in use, and shardrun's own."""
         return operate.sessions(connection)
-
-    def dead_letters(self, connection: Connection, subscription: Subscription) -> operate.PostgresDeadLetters | None:
-        """Open a subscription's dead letters, or None where it declares none."""
-        if subscription.dead_letter is None and subscription.dead_letter_group is None:
-            return None
-        return operate.PostgresDeadLetters(self._layout(connection, subscription))
-
-    def _layout(self, connection: Connection, subscription: Subscription) -> Layout:
-        found, table, dead = self._fit(connection, subscription)
-        if found or table is None:
-            raise Problems(found)
-        return lay(table, subscription, dead)
 
 
 STORES: dict[Form, type[PostgresStore] | type[RowLockStore] | type[AdvisoryStore]] = {

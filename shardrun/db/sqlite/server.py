@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from shardrun.db import check, forms, needed
+from shardrun.db.fitting import Fitting
 from shardrun.db.operate import Counts
 from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate, taking
 from shardrun.db.sqlite.locks import Keys, KeyStore, only_replica
@@ -18,8 +18,8 @@ from shardrun.db.sqlite.store import SqliteStore
 from shardrun.db.sqlite.taking_offered import KeyTaking
 from shardrun.db.store import Store
 from shardrun.db.table import Column, Layout, Table, lay
-from shardrun.errors import DatabaseUnreachable, Problems, ShardrunError, Unsupported, UsageProblem
-from shardrun.queue import Form, Queue, Subscription, split_name
+from shardrun.errors import DatabaseUnreachable, Unsupported, UsageProblem
+from shardrun.queue import Form, Subscription
 
 OLDEST = (3, 35, 0)
 
@@ -27,7 +27,7 @@ DEFAULT_SOURCE = "default"
 """What `source` is where no database was named at all."""
 
 
-class Sqlite:
+class Sqlite(Fitting):
     """One SQLite file, as named by what follows `sqlite://` in a DSN: `/relative.db` or `//absolute.db`."""
 
     one_writer = True
@@ -74,7 +74,11 @@ class Sqlite:
         return connection
 
     def connect_child(self, part: str) -> sqlite3.Connection:  # noqa: ARG002
-        """Open a connection to lend to handlers: a transaction begins at the first write, and takes the write lock."""
+        """Open a connection to lend to handlers: a transaction begins at the first write, and takes the write lock.
+
+        So a handler that computes before it writes keeps no one waiting, and a read before the write can never be stale
+        enough to refuse it.
+        """
         return self._open("IMMEDIATE", taking.Lent)
 
     def _open(self, isolation: str | None, kind: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
@@ -139,21 +143,6 @@ class Sqlite:
             return False
         return True
 
-    @contextmanager
-    def transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """Commit what the block wrote, or roll it back when it raises.
-
-        The write lock is taken by the first write (`BEGIN IMMEDIATE`), so that a handler which computes before it writes
-        keeps no one waiting, and a read before the write can never be stale enough to refuse it.
-        """
-        try:
-            yield
-        except BaseException:
-            with suppress(sqlite3.Error):
-                connection.rollback()
-            raise
-        connection.commit()
-
     def naming_errors(self, connection: sqlite3.Connection) -> AbstractContextManager[None]:
         """Turn the driver's errors that the block meets into shardrun's."""
         return driver.naming_errors(connection)
@@ -172,12 +161,8 @@ class Sqlite:
 
     def store(self, connection: sqlite3.Connection, subscription: Subscription) -> Store:
         """Build a subscription's statements; raises `Problems` with all that does not fit."""
-        queue = subscription.queue
-        found, table, dead = self._fit(connection, subscription)
-        found += forms.refusals(forms.On.SQLITE, subscription)
-        if found or table is None:
-            raise Problems(found)
-        layout, where = lay(table, subscription, dead), check.where(queue)
+        queue, where = subscription.queue, check.where(subscription.queue)
+        layout = self._layout(connection, subscription, forms.refusals(forms.On.SQLITE, subscription))
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
         if queue.form is Form.ADVISORY:
             store = KeyOfferStore if subscription.transactional else KeyStore
@@ -198,52 +183,26 @@ class Sqlite:
             return []
         return [f"{subscription.queue.name}: no index serves the claim. {ddl.index_of(layout)}"]
 
-    def _fit(
-        self, connection: sqlite3.Connection, subscription: Subscription
-    ) -> tuple[list[ShardrunError], Table | None, Table | None]:
-        there = check.Catalogue(
+    def _catalogue(self, connection: sqlite3.Connection) -> check.Catalogue:
+        return check.Catalogue(
             place=f"in {self._path}",
             names=lambda: catalogue.names(connection),
             time_kinds=("text", "timestamp"),
             typed=False,
         )
-        table = catalogue.read(connection, split_name(subscription.queue.table))
-        name = subscription.dead_letter
-        dead = None if name is None else catalogue.read(connection, split_name(name))
-        return check.problems(there, subscription, table, dead), table, dead
 
-    def ddl(
-        self, queue: Queue[Any], subscriptions: Sequence[Subscription], connection: sqlite3.Connection | None = None
-    ) -> list[str]:
-        """Write the CREATE statements of a queue, its claim indexes and its dead letters; only what is missing, if known."""
+    def _read(self, connection: sqlite3.Connection, parts: Sequence[str]) -> Table | None:
+        return catalogue.read(connection, parts)
 
-        def read(parts: Sequence[str]) -> Table | None:
-            return None if connection is None else catalogue.read(connection, parts)
+    def _writing(self, connection: sqlite3.Connection | None) -> needed.Writing:  # noqa: ARG002
+        return ddl.WRITING
 
-        return needed.statements(queue, subscriptions, read, ddl.WRITING)
+    def _count(self, connection: sqlite3.Connection, layout: Layout) -> Counts:
+        return operate.counts(connection, layout)
 
-    def connection_limit(self, connection: sqlite3.Connection) -> tuple[int, int] | None:  # noqa: ARG002
-        """Say that there is none."""
-        return None
-
-    def counts(self, connection: sqlite3.Connection, subscription: Subscription) -> Counts:
-        """Count what a queue holds for a subscription; raises `Problems` where the table does not fit."""
-        return operate.counts(connection, self._layout(connection, subscription))
+    def _letters(self, layout: Layout) -> operate.SqliteDeadLetters:
+        return operate.SqliteDeadLetters(layout)
 
     def sessions(self, connection: sqlite3.Connection) -> None:  # noqa: ARG002
         """Say that there are none."""
         return None
-
-    def dead_letters(
-        self, connection: sqlite3.Connection, subscription: Subscription
-    ) -> operate.SqliteDeadLetters | None:
-        """Open a subscription's dead letters, or None where it declares none."""
-        if subscription.dead_letter is None and subscription.dead_letter_group is None:
-            return None
-        return operate.SqliteDeadLetters(self._layout(connection, subscription))
-
-    def _layout(self, connection: sqlite3.Connection, subscription: Subscription) -> Layout:
-        found, table, dead = self._fit(connection, subscription)
-        if found or table is None:
-            raise Problems(found)
-        return lay(table, subscription, dead)
