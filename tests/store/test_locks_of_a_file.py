@@ -66,6 +66,21 @@ def test_a_claim_takes_one_row_of_each_free_key_whatever_table_it_is_in(place: P
     assert holder.store.backlog(holder.connection, [2]) == Backlog(ready=True, later=0, awaited=True)
 
 
+def test_a_row_whose_key_changes_in_work_is_not_taken_again_and_frees_the_key_that_it_was_taken_by(
+    place: Place,
+) -> None:
+    """B4: neither key is held for ever; the new one is free for the other rows that have it."""
+    place.create_usual()
+    keyed(place, "a", "a", "b")
+    holder = Holding(place)
+    assert holder.ids(1) == [1]
+    place.run("update q set partition_key = 'b' where id = 1")
+    assert holder.ids() == [3]
+    assert holder.end(Verb.RETRY, 1)
+    assert holder.end(Verb.ACK, 3)
+    assert sorted(holder.ids()) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("verb", "how", "left"),
     [

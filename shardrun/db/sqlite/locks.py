@@ -168,7 +168,7 @@ class KeyStore:
             values = [*self._group, *busy, *full, wanted + len(avoided)]
             page = connection.execute(self._candidates(len(busy), len(full)), values).fetchall()
             for row in page:
-                if row[0] in avoided:
+                if row[0] in avoided or row[0] in self._key_of:  # in work under another key, which has changed since
                     continue
                 if len(chosen) < limit:
                     chosen.setdefault(row[6], row)
