@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from shardrun.coordinator import clock
-from shardrun.coordinator.threads import DatabaseThreads
+from shardrun.coordinator.threads import DatabaseThreads, Pin
 from shardrun.coordinator.waiting import Events
 from shardrun.db.connect import database
 from shardrun.db.pool import LIFETIME, SPREAD
@@ -228,3 +228,21 @@ def test_an_error_of_the_work_is_told_to_done_and_done_runs_in_the_loops_thread(
     pool.submit(one)
     pool.until(1)
     assert seen == [(threading.get_ident(), ConnectionLost)]
+
+
+def test_what_is_asked_of_a_connection_that_was_let_go_of_is_answered(make_pool: MakePool) -> None:
+    """F4: its thread serves others by then, and whoever asks must not wait for ever."""
+    pool = make_pool(1)
+    pins: list[Pin] = []
+    pool.threads.submit_pinning(one, lambda _, pin: pins.append(cast(Pin, pin)))
+    pool.submit(one)
+    deadline = clock.now() + PATIENCE
+    while not pins:
+        assert clock.now() < deadline
+        pool.events.wait(deadline)
+    pins[0].submit(one, pool.answers.append)
+    pins[0].release()
+    pins[0].submit(one, pool.answers.append)
+    answers = pool.until(3)
+    assert sorted(type(answer).__name__ for answer in answers) == ["ConnectionLost", "int", "int"]
+    assert pool.threads.spare_for_claims == 1
