@@ -5,7 +5,7 @@ Where one process alone writes and keeps the locks itself, rows are settled in t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from shardrun.coordinator import clock, settle
@@ -72,7 +72,7 @@ class Batched:
     def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:
         """Do nothing: no connection holds these rows."""
 
-    def write(self, replica: Replica, held: Held, work: Work[T], done: Done[T]) -> None:  # noqa: ARG002
+    def write(self, replica: Replica, service: Service, held: Held, work: Work[T], done: Done[T]) -> None:  # noqa: ARG002
         """Run a statement about a row."""
         replica.threads.submit(work, done, urgent=True)
 
@@ -197,8 +197,15 @@ def _ids(settlements: list[Settlement], acked: Acked) -> set[Any]:
     return {each.id for each in settlements}.union(*acked.values())
 
 
+def _written(batch: Batch, answer: _Answer) -> Iterator[Verb]:
+    """Go through what took effect."""
+    failed = answer.lost.union(answer.refused)
+    yield from (Verb.ACK for held in batch.acked if held.id not in failed)
+    yield from (each.verb for each in batch.ended if each.held.id not in failed)
+
+
 def _settled(replica: Replica, service: Service, batch: Batch, answer: _Answer) -> None:
-    settle.freed(replica, service)
+    settle.freed(replica, service, _written(batch, answer))
     service.batch_most = min(MOST_SETTLED, 2 * service.batch_most)
     doubtful = answer.lost or answer.refused
     for held in batch.acked:

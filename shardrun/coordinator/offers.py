@@ -50,7 +50,7 @@ def rest(replica: Replica, service: Service, held: Held, why: str | None) -> Non
     while len(service.resting) >= MOST_RESTING:
         del service.resting[next(iter(service.resting))]
     service.resting[held.id] = Resting(clock.now() + REST, held.row.lane_key, misses)
-    replica.later(REST, lambda: service.pacing.wake(0.0))
+    replica.later(REST, service.pacing.committed)
 
 
 class Offered:
@@ -87,7 +87,7 @@ class Offered:
     def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:
         """Do nothing: no connection holds these rows."""
 
-    def write(self, replica: Replica, held: Held, work: Work[T], done: Done[T]) -> None:  # noqa: ARG002
+    def write(self, replica: Replica, service: Service, held: Held, work: Work[T], done: Done[T]) -> None:  # noqa: ARG002
         """Run a statement about a row."""
         replica.threads.submit(work, done, urgent=True)
 
@@ -142,7 +142,7 @@ class Offered:
                 self._not_written(replica, service, ended)
             case token:
                 self._doubted.discard(held.id)
-                settle.freed(replica, service)
+                settle.freed(replica, service, [ended.verb])
                 held.token = token
                 settle.took_effect(replica, service, ended, adopted=False)
 

@@ -6,15 +6,15 @@ whose connection broke may have been committed or not; it is reported as lost an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from shardrun.coordinator import clock, route, settle
+from shardrun.coordinator.grips import Grip, State
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import DoneClaiming, Ended, Service
 from shardrun.coordinator.threads import Done, Pin, Work
-from shardrun.db.locks import LockStore
 from shardrun.db.store import Claimed, Connection, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError, StatementFailed
 from shardrun.policy.leases import Held, Hold, Stage
@@ -32,75 +32,11 @@ LONG = 60.0
 """Seconds after which a transaction that holds a row is named in the log: what it keeps from being cleaned up costs everyone."""
 
 
-class Grip:
-    """A pinned connection with the rows that it holds; `lost` is called when the session is found to have ended."""
-
-    def __init__(
-        self, replica: Replica, pin: Pin, rows: list[Held], lost: Callable[[Grip, ShardrunError], None]
-    ) -> None:
-        self.rows = rows  # those that it still holds
-        self.ended: list[Ended] = []  # rows that are settled together with the others of their batch
-        self.is_apart = False  # that was refused: each is settled by itself
-        self.pin = pin
-        self.since = clock.now()
-        self.is_named = False  # as one that is held for long
-        self._replica = replica
-        self._lost = lost
-        self._pending = 0
-        self._is_broken = False
-        self._is_watched = False
-
-    def run(self, work: Work[T], done: Done[T]) -> None:
-        """Run a statement on the connection."""
-        self._look_away()
-        self._pending += 1
-
-        def then(result: T | ShardrunError) -> None:
-            self._pending -= 1
-            self._is_broken = self._is_broken or isinstance(result, ConnectionLost)
-            done(result)
-            self.look()
-
-        self.pin.submit(work, then)
-
-    def has_let_go(self, held: Held) -> bool:
-        """Note that a row is not held any more, and tell whether that was the last."""
-        if held in self.rows:
-            self.rows.remove(held)
-        return not self.rows
-
-    def look(self) -> None:
-        """Watch the socket while nothing runs."""
-        idle = not (self._pending or self._is_broken or self._is_watched or self.pin.is_released)
-        if idle and self.pin.descriptor is not None:
-            self._is_watched = True
-            self._replica.events.watch(self.pin.descriptor, self._stirred)
-
-    def release(self) -> None:
-        """Give the connection back, which holds nothing any more."""
-        self._look_away()
-        self.pin.release()
-
-    def _look_away(self) -> None:
-        if self._is_watched and self.pin.descriptor is not None:
-            self._is_watched = False
-            self._replica.events.unwatch(self.pin.descriptor)
-
-    def _stirred(self) -> None:
-        """See what the server has said unasked: mostly that the session has ended."""
-        is_alive = self._replica.database.is_alive
-
-        def work(connection: Connection) -> None:
-            if not is_alive(connection):
-                raise ConnectionLost("the server has ended the session that held a row")
-
-        self.run(work, lambda result: self._lost(self, result) if isinstance(result, ShardrunError) else None)
-
-
 class Pinned:
     """How locks are held: a connection is kept for each row or batch, and only there can it be settled.
 
     The rows of a batch under row locks share a transaction: they are settled together when the last of them has ended.
+    What a grip has parked is not counted as on its way back: it may wait for a handler that runs for long.
     """
 
     reads_ahead = False
@@ -132,36 +68,54 @@ class Pinned:
         replica.threads.submit_pinning(work, done)
 
     def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:
-        """Note which connection holds rows; one that held a row before has lost it."""
-        grip = Grip(replica, pin, list(rows), partial(self._lost, replica, service))
+        """Note which connection holds rows; one that was thought to hold one of them is sure of none any more."""
+        state = State.TOGETHER if _share_transactions(service) else State.APART
+        grip = Grip(replica, pin, state, list(rows), partial(self._lost, replica, service))
         self.grips.add(grip)
+        doubtful: dict[Grip, None] = {}
         for held in grip.rows:
             before, held.pin = held.pin, grip
-            if before is not None and held.stage is not Stage.SETTLING:
-                before.has_let_go(held)
-                service.ended += [each for each in before.ended if each.held is held]
-                before.ended = [each for each in before.ended if each.held is not held]
-                self._lose(service, before)
+            if before is not None and before.is_sure and held in before.rows and held.stage is not Stage.SETTLING:
+                before.rows.remove(held)
+                service.ended += _unparked(service, before, [held])
+                doubtful[before] = None
+        for before in doubtful:
+            self._leave(replica, service, before)
         grip.look()
 
-    def write(self, replica: Replica, held: Held, work: Work[T], done: Done[T]) -> None:  # noqa: ARG002
-        """Run a statement about a row on the connection that holds it."""
-        _grip(held).run(work, done)
+    def write(self, replica: Replica, service: Service, held: Held, work: Work[T], done: Done[T]) -> None:
+        """Run a statement about a row on the connection that holds it; where that breaks it is lost, and `done` not called."""
+        grip = _grip(held)
+        if not grip.is_sure or held not in grip.rows:
+            return
+
+        def then(result: T | ShardrunError) -> None:
+            if isinstance(result, ConnectionLost | DatabaseUnreachable):
+                self._lost(replica, service, grip, result)
+            elif isinstance(result, ShardrunError) and _share_transactions(service):
+                log.warning("%s row %s: its transaction is undone: %s", service.name, held.id, result)
+                self._leave(replica, service, grip)
+            else:
+                done(result)
+
+        grip.run(work, then)
 
     def settle(self, replica: Replica, service: Service) -> None:
         """Send what has ended, each on its own connection."""
         ended = [*(Ended(held, Verb.ACK) for held in service.acked), *service.ended]
         service.acked, service.ended = [], []
-        apart = service.subscription.queue.form is not Form.ROW_LOCK
         for each in ended:
             grip = _grip(each.held)
-            if apart or grip.is_apart or each.verb is Verb.RECOUNT or len(grip.rows) == 1:
+            if each.held.hold is Hold.LOST:  # since it ended
+                service.releasing -= each.verb is Verb.RELEASE
+                _count_lost(service, each)
+            elif not grip.is_sure:
+                settle.not_ours(service, each, adopted=False)
+            elif grip.state is State.APART or each.verb is Verb.RECOUNT or len(grip.rows) == 1:
                 self._send(replica, service, grip, [each])
-                continue
-            grip.ended.append(each)
-            if len(grip.ended) == len(grip.rows):
-                together, grip.ended = grip.ended, []
-                self._send(replica, service, grip, together)
+            else:
+                _park(service, grip, each)
+                self._send_parked(replica, service, grip)
 
     def repeat(self, replica: Replica, service: Service) -> None:
         """Do nothing: what a broken connection left in doubt is lost."""
@@ -169,67 +123,91 @@ class Pinned:
     def _send(self, replica: Replica, service: Service, grip: Grip, ended: list[Ended]) -> None:
         store = service.store
         for each in ended:
-            if each.held.hold is Hold.LOST:  # since it ended, and counted then
-                service.releasing -= each.verb is Verb.RELEASE
-        ours = [each for each in ended if each.held.hold is not Hold.LOST]
-        for each in ours:
             service.book.settle(each.held)
-        settlements = [settle.settlement(each) for each in ours]
-        if ours:
-            grip.run(
-                lambda connection: store.settle(connection, settlements),
-                lambda result: self._settled(replica, service, ours, grip, result),
-            )
+        settlements = [settle.settlement(each) for each in ended]
+        grip.run(
+            lambda connection: store.settle(connection, settlements),
+            lambda result: self._settled(replica, service, ended, grip, result),
+        )
 
-    def _send_again(self, replica: Replica, service: Service, ended: list[Ended]) -> None:
-        service.ended += ended
-        self.settle(replica, service)
+    def _send_parked(self, replica: Replica, service: Service, grip: Grip) -> None:
+        """Send what a grip has parked, where it belongs together once it is complete; counts go ahead, each by itself."""
+        counts = [each.held for each in grip.parked if each.verb is Verb.RECOUNT]
+        together = grip.state is State.TOGETHER and not counts
+        if together and len(grip.parked) < len(grip.rows):
+            return
+        ended = _unparked(service, grip, counts if grip.state is State.TOGETHER and counts else grip.rows)
+        for some in [ended] if together and ended else [[each] for each in ended]:
+            self._send(replica, service, grip, some)
 
     def _settled(
         self, replica: Replica, service: Service, ended: list[Ended], grip: Grip, result: set[Any] | ShardrunError
     ) -> None:
-        match result:
-            case ConnectionLost() | DatabaseUnreachable():
-                self._drop(grip)
-                for each in ended:
-                    self._broke(service, each, each.held.pin is not grip)
-                replica.connection_lost(result)
-            case Conflict():
-                about = f"settle {service.label}"
-                replica.complain(about, "%s: settlements are refused for now: %s", service.name, result)
-                replica.later(AGAIN, lambda: self._send_again(replica, service, ended))
-            case StatementFailed() if len(ended) > 1:  # one by one, so that it fails no other row
-                grip.is_apart = True
-                for each in ended:
-                    self._send(replica, service, grip, [each])
-            case StatementFailed():
-                settle.refused(replica, service, ended[0], result)
-                if ended[0].held.id not in service.book:
-                    self._let_go(service, grip, ended[0].held)
-            case ShardrunError():
-                raise result
-            case effective:
-                settle.freed(replica, service)
-                for each in ended:
-                    self._answered(replica, service, each, grip, each.held.id in effective)
+        if not isinstance(result, ShardrunError):
+            settle.freed(replica, service, [each.verb for each in ended if each.held.id in result])
+            for each in ended:
+                self._answered(replica, service, each, grip, each.held.id in result)
+            return
+        ours = [each for each in ended if each.held.pin is grip]
+        for each in ended:
+            if each.held.pin is not grip:  # claimed again meanwhile: it is settled anew, where it is held now
+                settle.not_ours(service, each, adopted=True)
+                self._part_with(service, grip, each.held)
+        if isinstance(result, ConnectionLost | DatabaseUnreachable):
+            for each in ours:
+                self._broke(service, each)
+            self._lose(service, grip)
+        elif not isinstance(result, Conflict | StatementFailed):
+            raise result
+        elif not grip.is_sure:
+            for each in ours:
+                settle.not_ours(service, each, adopted=False)
+        elif ours:
+            self._refused(replica, service, ours, grip, result, were_together=len(ended) > 1)
+
+    def _refused(
+        self,
+        replica: Replica,
+        service: Service,
+        ended: list[Ended],
+        grip: Grip,
+        why: Conflict | StatementFailed,
+        were_together: bool,
+    ) -> None:
+        """Try again what was not written. A transaction that held rows is undone: a repeat takes those again that are free."""
+        first = ended[0]
+        if isinstance(why, Conflict):
+            about = f"settle {service.label}"
+            replica.complain(about, "%s: settlements are refused for now: %s", service.name, why)
+            for each in ended:
+                service.book.unsettled(each.held)
+                _park(service, grip, each)
+            replica.later(AGAIN, lambda: self._send_parked(replica, service, grip))
+        elif were_together:  # one by one, so that it fails no other row
+            grip.go_down(State.APART)
+            for each in ended:
+                self._send(replica, service, grip, [each])
+        else:
+            settle.refused(replica, service, first, why)
+        if first.verb is Verb.RECOUNT and _share_transactions(service):
+            self._lose_rows(service, [held for held in grip.rows if held is not first.held], grip)
+        if first.held.id not in service.book:
+            self._part_with(service, grip, first.held)
 
     def _answered(self, replica: Replica, service: Service, ended: Ended, grip: Grip, was_written: bool) -> None:
         held = ended.held
         adopted = held.pin is not grip
         if not was_written:
             settle.not_ours(service, ended, adopted)
-            self._let_go(service, grip, held)
+            self._part_with(service, grip, held)
             return
         settle.took_effect(replica, service, ended, adopted)
-        if ended.verb is not Verb.RECOUNT and grip.has_let_go(held):
-            self._drop(grip)
+        if adopted or ended.verb is not Verb.RECOUNT:
+            self._part_with(service, grip, held, is_free=ended.verb is not Verb.RECOUNT)
 
-    def _broke(self, service: Service, ended: Ended, adopted: bool) -> None:
-        """Note that the connection broke under a settlement; whoever claimed the row again meanwhile settles it anew."""
+    def _broke(self, service: Service, ended: Ended) -> None:
+        """Note that the connection broke under a settlement."""
         held = ended.held
-        if adopted:
-            settle.not_ours(service, ended, adopted)
-            return
         service.book.forget(held)
         service.leave_line(held)
         if ended.verb is Verb.RELEASE:  # it is free now, which is all that was wanted
@@ -247,28 +225,73 @@ class Pinned:
 
     def _lose(self, service: Service, grip: Grip) -> None:
         self._drop(grip)
-        ended, grip.ended = grip.ended, []
-        service.releasing -= sum(each.verb is Verb.RELEASE for each in ended)
-        for held in grip.rows:
-            if held.pin is not grip or held.stage is Stage.SETTLING:
-                continue
+        self._lose_rows(service, list(grip.rows), grip)
+
+    def _lose_rows(self, service: Service, rows: list[Held], grip: Grip) -> None:
+        """Note that rows are not held any more; those whose settlement is with the database wait for its answer."""
+        lost = [held for held in rows if held.pin is grip and held.stage is not Stage.SETTLING]
+        for each in _unparked(service, grip, lost):
+            service.releasing -= each.verb is Verb.RELEASE
+            _count_lost(service, each)
+        for held in lost:
+            grip.rows.remove(held)
             log.warning("%s row %s: the lock is lost, another may hold the row", service.name, held.id)
             service.book.lose(held)
             if held.stage is Stage.RUNNING:
                 held.lane.child.tell_lost(held)
             else:
-                service.counts.lost += 1
                 service.leave_line(held)
 
-    def _let_go(self, service: Service, grip: Grip, held: Held) -> None:
+    def _leave(self, replica: Replica, service: Service, grip: Grip) -> None:
+        """Give up a connection that may hold nothing: what has ended is written if its row can be had, the others are lost."""
+        grip.go_down(State.APART)
+        self._send_parked(replica, service, grip)
+        self._lose_rows(service, list(grip.rows), grip)
+        self._let_go(service, grip)
+
+    def _part_with(self, service: Service, grip: Grip, held: Held, is_free: bool = False) -> None:
+        """Note that a grip has nothing to do with a row any more; behind the last one its connection is given back."""
+        if held in grip.rows:
+            grip.rows.remove(held)
+        grip.holds_more = grip.holds_more or not is_free
+        if grip.rows or not grip.is_sure:
+            return
+        if grip.holds_more:
+            self._let_go(service, grip)
+        else:
+            self._drop(grip)
+
+    def _let_go(self, service: Service, grip: Grip) -> None:
         """Free a connection that may still hold what nothing will be written to any more."""
-        store = cast(LockStore, service.store)
-        if grip.has_let_go(held):
-            grip.run(store.let_go, lambda _: self._drop(grip))
+        if grip.go_down(State.LEAVING):
+            grip.run(service.locks.let_go, lambda _: self._drop(grip))
 
     def _drop(self, grip: Grip) -> None:
         self.grips.discard(grip)
-        grip.release()
+        grip.go_down(State.GONE)
+
+
+def _share_transactions(service: Service) -> bool:
+    """Tell whether the rows of one connection are held by one transaction, which an error undoes for all of them."""
+    return service.subscription.queue.form is Form.ROW_LOCK
+
+
+def _park(service: Service, grip: Grip, ended: Ended) -> None:
+    service.releasing -= ended.verb is Verb.RELEASE
+    grip.parked.append(ended)
+
+
+def _unparked(service: Service, grip: Grip, rows: Collection[Held]) -> list[Ended]:
+    """Take what a grip has parked of some rows."""
+    taken = [each for each in grip.parked if each.held in rows]
+    grip.parked = [each for each in grip.parked if each.held not in rows]
+    service.releasing += sum(each.verb is Verb.RELEASE for each in taken)
+    return taken
+
+
+def _count_lost(service: Service, ended: Ended) -> None:
+    """Count a row that was lost after it had ended, unless it had not even started."""
+    service.counts.lost += ended.verb is not Verb.RELEASE
 
 
 def _grip(held: Held) -> Grip:

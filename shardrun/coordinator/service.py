@@ -149,8 +149,8 @@ class Holding(Protocol):
     def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:
         """Note which connection holds rows that were claimed on it."""
 
-    def write(self, replica: Replica, held: Held, work: Work[Any], done: Done[Any]) -> None:
-        """Run a statement about a row that is held."""
+    def write(self, replica: Replica, service: Service, held: Held, work: Work[Any], done: Done[Any]) -> None:
+        """Run a statement about a row that is held; `done` is not called where the row is lost by that."""
 
     def settle(self, replica: Replica, service: Service) -> None:
         """Have written what has ended and can be written now."""

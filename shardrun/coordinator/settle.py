@@ -55,7 +55,7 @@ def recount(replica: Replica, service: Service, held: Held) -> None:
         if isinstance(result, ConnectionLost | DatabaseUnreachable | Conflict) and held.id in service.book:
             replica.later(RECOUNT_AGAIN, lambda: recount(replica, service, held))
 
-    service.holding.write(replica, held, lambda connection: service.store.settle(connection, [count]), done)
+    service.holding.write(replica, service, held, lambda connection: service.store.settle(connection, [count]), done)
 
 
 def settle(replica: Replica) -> None:
@@ -83,12 +83,19 @@ def settlement(ended: Ended) -> Settlement:
     return Settlement(ended.verb, held.id, held.token, ended.delay, ended.reason, max(0, attempt))
 
 
-def freed(replica: Replica, service: Service) -> None:
-    """Claim again at once where rows wait for a key that may be free now, in whichever table."""
-    if service.subscription.queue.form is Form.ADVISORY:
-        for each in replica.services:
-            if each.subscription.queue.form is Form.ADVISORY:
-                each.pacing.wake(0.0)
+def freed(replica: Replica, service: Service, written: Iterable[Verb] = (Verb.ACK,)) -> None:
+    """Claim again at once where rows wait for a key that may be free now, in whichever table.
+
+    A row that goes back unstarted asks for no claim: it would be the first that is taken, and go back again.
+    """
+    if service.subscription.queue.form is not Form.ADVISORY or _FREE_NONE.issuperset(written):
+        return
+    for each in replica.services:
+        if each.subscription.queue.form is Form.ADVISORY:
+            each.pacing.committed()
+
+
+_FREE_NONE = frozenset((Verb.RELEASE, Verb.RECOUNT))
 
 
 def took_effect(replica: Replica, service: Service, ended: Ended, adopted: bool) -> None:
@@ -133,7 +140,7 @@ def _put_off(replica: Replica, service: Service, ended: Ended) -> None:
         service.awaited.add(ended.held.id)
     delay = ended.delay or 0.0
     if delay < service.pacing.poll:
-        replica.later(delay, lambda: service.pacing.wake(0.0))
+        replica.later(delay, service.pacing.committed)
 
 
 def not_ours(service: Service, ended: Ended, adopted: bool) -> None:

@@ -6,13 +6,18 @@ from typing import cast
 
 import pytest
 
+from shardrun.coordinator import pins
+from shardrun.coordinator.grips import Grip
 from shardrun.coordinator.pins import Pinned
+from shardrun.db.store import Verb
 from shardrun.policy.leases import Hold
 from shardrun.ring import words
 from tests.coordinator.conftest import MakeDesk
 from tests.coordinator.desk import Desk
+from tests.coordinator.faults import breaks_before
 from tests.coordinator.test_batch_rows import batches, numbers, report
 from tests.coordinator.test_claiming import keys
+from tests.coordinator.test_pins import refuse_for_now
 from tests.servers import Postgres
 from tests.store.place import usual
 
@@ -85,6 +90,85 @@ def test_a_batch_whose_session_ends_is_lost_as_a_whole_and_its_handler_told(desk
     desk.until(lambda: desk.service.counts.lost == 3)
     assert desk.rows("id, attempt") == [(1, None), (2, None), (3, None)]
     assert (len(desk.service.book), grips(desk)) == (0, 0)
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_lost_batch_that_is_claimed_again_here_is_adopted_as_a_whole(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, is_noticed: bool
+) -> None:
+    """R2: by one connection, whether the end of the other was seen before or not; its rows are settled there."""
+    (grip,) = cast(Pinned, desk.service.holding).grips
+    if not is_noticed:
+        monkeypatch.setattr(Grip, "look", lambda _: None)
+        grip._look_away()
+    end_session(desk)
+    if is_noticed:
+        desk.until(lambda: all(held.hold is Hold.LOST for held in desk.service.book) and not desk.replica.outage)
+    desk.ask()
+    assert [held.hold for held in desk.service.book] == [Hold.SURE] * 3
+    report(desk, numbers(desk)[0][0])
+    desk.until(lambda: not grips(desk))
+    assert (desk.rows(), desk.service.counts.acked, desk.service.counts.lost) == ([], 3, 0)
+
+
+def test_a_batch_of_which_one_row_is_claimed_again_after_a_conflict_is_settled_all_the_same(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2, B7: that one on its new connection, the others on the old one, each if it can be had again."""
+    monkeypatch.setattr(pins, "AGAIN", 1000.0)
+    refuse_for_now(desk)
+    report(desk, numbers(desk)[0][0])
+    desk.until(lambda: desk.replica.complaints)
+    desk.place.run("delete from refusing")
+    desk.service.pacing.most = desk.service.pacing.together = 1
+    desk.ask()
+    desk.until(lambda: not grips(desk))
+    assert (desk.rows(), desk.service.counts.acked, len(desk.service.book)) == ([], 3, 0)
+
+
+def test_rows_whose_connection_breaks_while_another_of_their_batch_is_counted_are_told_so(desk: Desk) -> None:
+    """B1, B4: the others are no more held than the one that was being written."""
+    no = numbers(desk)[0][0]
+    desk.store.fail("settle", breaks_before)
+    desk.end(1, Verb.RECOUNT, reason="killed by signal 9")
+    desk.until(lambda: not grips(desk))
+    assert {held.id: held.hold for held in desk.service.book} == {2: Hold.LOST, 3: Hold.LOST}
+    assert desk.hand.child.deliveries.words[words.lost(0)] == no
+    assert desk.service.counts.lost == 1
+
+
+@pytest.mark.parametrize("code", ["40001", "P0001"])
+def test_a_count_that_undoes_the_transaction_loses_the_other_rows_of_the_batch(desk: Desk, code: str) -> None:
+    """B1, B4: what runs without a lock is told so and settles nothing; the row itself is taken again, where that may pass."""
+    desk.place.run("create table refusing as select 1 as one")
+    desk.place.run(
+        "create function no() returns trigger language plpgsql as $$ begin if exists (select from refusing) then "
+        f"raise exception 'no' using errcode = '{code}'; end if; return new; end $$"
+    )
+    desk.place.run("create trigger u before update on q for each row when (old.id = 1) execute function no()")
+    desk.end(1, Verb.RECOUNT, reason="killed by signal 9")
+    desk.until(lambda: all(desk.held(id).hold is Hold.LOST for id in (2, 3)))
+    desk.place.run("delete from refusing")
+    if code == "P0001":
+        desk.until(lambda: not grips(desk))
+        assert [held.id for held in desk.service.book] == [2, 3]
+        return
+    desk.until(lambda: desk.held(1).attempt == 2)
+    assert (desk.held(1).hold, grips(desk), desk.service.counts.lost) == (Hold.SURE, 1, 0)
+    assert desk.place.run("select id from q order by id for update skip locked") == [(2,), (3,)]
+
+
+def test_a_row_that_goes_back_with_the_rest_of_its_batch_keeps_no_claim_from_being_sent(desk: Desk) -> None:
+    """B6: the others may run for long."""
+    first, _, third = numbers(desk)[0]
+    desk.hand.child.batches.clear()
+    desk.release(2)
+    desk.step()
+    assert (desk.service.releasing, desk.store.asked("settle")) == (0, [])
+    for no in (first, third):
+        desk.hand.say((no, words.ACK, 1))
+    desk.until(lambda: not grips(desk))
+    assert (desk.rows("id, coalesce(attempt, 0)"), desk.service.releasing) == ([(2, 0)], 0)
 
 
 def test_a_batch_given_back_unstarted_frees_its_connection(desk: Desk) -> None:

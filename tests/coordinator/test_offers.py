@@ -16,6 +16,7 @@ from shardrun.ring import words
 from tests.coordinator.conftest import MakeDesk
 from tests.coordinator.desk import Desk
 from tests.coordinator.faults import breaks_after
+from tests.coordinator.test_settling import looks_before_a_wake
 from tests.store.place import subscribe, usual
 
 TOKEN = 9
@@ -80,6 +81,15 @@ def test_a_missed_row_is_forgotten_counts_nothing_and_rests_with_its_key(make: A
     assert clock.now() - before < 5
     assert desk.hand.rows[-1][3] == 1
     assert (desk.service.counts.total, desk.service.counts.acked) == (1, 1)
+
+
+def test_a_row_that_has_rested_is_offered_even_if_a_claim_under_way_had_left_it_out(make: Any) -> None:
+    """R3: what that claim did not find starts no wait."""
+    desk = make(rows=1)
+    desk.claim()
+    desk.hand.read()
+    desk.hand.report(1, words.MISSED, None, "locked")
+    looks_before_a_wake(desk)
 
 
 def test_a_row_that_kills_its_children_is_counted_and_comes_first_again_until_its_last_attempt(make: Any) -> None:

@@ -11,8 +11,9 @@ from shardrun.coordinator.replica import Life
 from shardrun.db.store import Verb
 from shardrun.errors import Conflict, StatementFailed
 from tests.coordinator.conftest import MakeDesk
-from tests.coordinator.desk import Desk
+from tests.coordinator.desk import LONG, Desk
 from tests.coordinator.faults import Held, breaks_after, breaks_before, passes, refuses
+from tests.store.place import usual
 
 
 def claimed(make_desk: MakeDesk, count: int, **settings: object) -> Desk:
@@ -22,6 +23,16 @@ def claimed(make_desk: MakeDesk, count: int, **settings: object) -> Desk:
     desk.claim()
     assert len(desk.service.book) == count
     return desk
+
+
+def looks_before_a_wake(desk: Desk) -> None:
+    """Wait for a wake while a claim is under way, which then finds nothing: another is due at once."""
+    pacing = desk.service.pacing
+    pacing.not_before = LONG + clock.now()
+    pacing.claiming(1)
+    desk.until(lambda: pacing.not_before == 0.0)
+    pacing.claimed(1, 0, False, clock.now(), 0.0)
+    assert pacing.not_before == 0.0
 
 
 def forbid(desk: Desk, id: int, action: str = "delete") -> None:
@@ -203,6 +214,29 @@ def test_a_row_put_off_for_less_than_the_poll_interval_is_claimed_when_it_falls_
     desk.end(1, Verb.RETRY, delay=0.03)
     desk.claims = True
     desk.until(lambda: 1 in desk.service.book and desk.held(1).attempt == 2)
+
+
+def test_a_row_that_falls_due_while_a_claim_is_under_way_is_claimed_all_the_same(make_desk: MakeDesk) -> None:
+    """E1: that claim may have looked before; what it did not find starts no wait."""
+    desk = claimed(make_desk, 1)
+    desk.end(1, Verb.RETRY, delay=0.03)
+    desk.until_idle()
+    looks_before_a_wake(desk)
+
+
+def test_what_goes_back_unstarted_asks_for_no_claim_and_what_is_done_for_one(make_desk: MakeDesk) -> None:
+    """B4: a key that becomes free is claimed for at once, except by the row that has just been given back."""
+    desk = make_desk(queue=usual(without=["locked_until"], advisory_lock="{id}"), lanes=(2,), workers=2)
+    desk.place.fill(2, payload="{}")
+    desk.claim()
+    pacing = desk.service.pacing
+    pacing.not_before = LONG + clock.now()
+    desk.release(1)
+    desk.until_idle()
+    assert pacing.not_before > clock.now()
+    desk.acknowledge(2)
+    desk.until_idle()
+    assert pacing.not_before == 0.0
 
 
 def test_rows_that_ended_after_they_were_lost_are_counted_and_written_nowhere(make_desk: MakeDesk) -> None:
