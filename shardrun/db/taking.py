@@ -113,12 +113,37 @@ def layout_of(description: Any, kind: type[Column]) -> Layout:
     return replace(layout, table=table, dead=dead, roles=columns(description["roles"]))
 
 
-def refusal(what: str, call: str) -> RuntimeError:
-    """Say that a delivery's transaction is not the handler's to end."""
-    return RuntimeError(
-        f"the transaction of {what} is committed by shardrun when the handler returns; remove {call}, or use "
-        "delivery.connection()."
-    )
+class Guarded:
+    """What a child's connection has beside the driver's: while it is a delivery's transaction, it is not the handler's to end."""
+
+    transaction_of: str | None = None
+
+    def commit(self) -> Any:
+        """Commit, where it may."""
+        self._check(".commit()")
+        return super().commit()  # type: ignore[misc]
+
+    def rollback(self) -> Any:
+        """Roll back, where it may."""
+        self._check(".rollback()")
+        return super().rollback()  # type: ignore[misc]
+
+    def close(self) -> Any:
+        """Close, where it may."""
+        self._check(".close()")
+        return super().close()  # type: ignore[misc]
+
+    def __enter__(self) -> Any:
+        """Begin a block whose end would commit, or close."""
+        self._check("`with delivery.tx`")
+        return super().__enter__()  # type: ignore[misc]
+
+    def _check(self, call: str) -> None:
+        if self.transaction_of is not None:
+            raise RuntimeError(
+                f"the transaction of {self.transaction_of} is committed by shardrun when the handler returns; remove {call}, "
+                "or use delivery.connection()."
+            )
 
 
 def ended(how: str) -> TransactionEnded:

@@ -111,7 +111,7 @@ class Mysql(Fitting):
 
     def connect_child(self, part: str) -> Connection:
         """Open a connection to lend to handlers: the driver's defaults, no transaction open."""
-        return self._connect(part, ours=False, kind=taking.Guarded)
+        return self._connect(part, ours=False, kind=taking.Lent)
 
     def _connect(self, part: str, ours: bool, kind: type[Any] = object) -> Connection:
         try:

@@ -17,7 +17,7 @@ from shardrun.db.mysql.store import LOOK_SECONDS, MysqlStore
 from shardrun.db.statement import Statement, conjunction
 from shardrun.db.store import Settlement, Token
 from shardrun.db.table import Column, Layout
-from shardrun.db.taking import SAVEPOINT, Fate, ended, patiently, refusal
+from shardrun.db.taking import SAVEPOINT, Fate, Guarded, ended, patiently
 from shardrun.errors import ConnectionLost
 
 Fates = tuple[Statement, Statement | None]
@@ -27,40 +27,15 @@ NO_SUCH_SAVEPOINT = 1305
 LOCK_WAIT = "innodb_lock_wait_timeout"
 
 
-class Guarded:
-    """What a child's connection has beside the driver's: while it is a delivery's transaction, it is not the handler's to end."""
+class Lent(Guarded):
+    """What a child's connection has beside the driver's."""
 
-    transaction_of: str | None = None
     locked_name: str | None = None  # of the lock on the row's key
-
-    def commit(self) -> Any:
-        """Commit, where it may."""
-        self._check(".commit()")
-        return super().commit()  # type: ignore[misc]
-
-    def rollback(self) -> Any:
-        """Roll back, where it may."""
-        self._check(".rollback()")
-        return super().rollback()  # type: ignore[misc]
 
     def begin(self) -> Any:
         """Begin, which commits what is open, where it may."""
         self._check(".begin()")
         return super().begin()  # type: ignore[misc]
-
-    def close(self) -> Any:
-        """Close, where it may."""
-        self._check(".close()")
-        return super().close()  # type: ignore[misc]
-
-    def __enter__(self) -> Any:
-        """Begin a block whose end would close the connection."""
-        self._check("`with delivery.tx`")
-        return super().__enter__()  # type: ignore[misc]
-
-    def _check(self, call: str) -> None:
-        if self.transaction_of is not None:
-            raise refusal(self.transaction_of, call)
 
 
 class MysqlTaking:

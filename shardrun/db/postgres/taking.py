@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
@@ -16,7 +16,7 @@ from shardrun.db.postgres.store import LOOK_SECONDS, PostgresStore
 from shardrun.db.statement import Statement
 from shardrun.db.store import Settlement, Token, Verb
 from shardrun.db.table import Layout
-from shardrun.db.taking import ABORTED, SAVEPOINT, Fate, ended, patiently, refusal
+from shardrun.db.taking import ABORTED, SAVEPOINT, Fate, Guarded, ended, patiently
 from shardrun.errors import ConnectionLost, StatementFailed
 
 IN_UTC = "select set_config('TimeZone', 'UTC', true)"
@@ -28,34 +28,8 @@ NOT_OURS = ("3B001", "25P01")
 """SQLSTATEs of a savepoint that is not there: no such one, or no transaction at all."""
 
 
-class Lent(psycopg.Connection[Any]):
-    """A child's connection: while it is a delivery's transaction, it is not the handler's to end."""
-
-    transaction_of: str | None = None
-
-    def commit(self) -> None:
-        """Commit, where it may."""
-        self._check(".commit()")
-        super().commit()
-
-    def rollback(self) -> None:
-        """Roll back, where it may."""
-        self._check(".rollback()")
-        super().rollback()
-
-    def close(self) -> None:
-        """Close, where it may."""
-        self._check(".close()")
-        super().close()
-
-    def __enter__(self) -> Self:
-        """Begin a block whose end would commit and close."""
-        self._check("`with delivery.tx`")
-        return super().__enter__()
-
-    def _check(self, call: str) -> None:
-        if self.transaction_of is not None:
-            raise refusal(self.transaction_of, call)
+class Lent(Guarded, psycopg.Connection[Any]):
+    """A child's connection."""
 
 
 class Settling(Protocol):

@@ -9,45 +9,23 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 from shardrun.db.sqlite import driver, sql
 from shardrun.db.sqlite.store import SqliteStore
 from shardrun.db.statement import Statement
 from shardrun.db.store import Settlement, Token
 from shardrun.db.table import Layout
-from shardrun.db.taking import SAVEPOINT, Fate, ended, refusal
+from shardrun.db.taking import SAVEPOINT, Fate, Guarded, ended
 
 
-class Lent(sqlite3.Connection):
-    """A child's connection: while it is a delivery's transaction, it is not the handler's to end."""
-
-    transaction_of: str | None = None
-
-    def commit(self) -> None:
-        """Commit, where it may."""
-        self._check(".commit()")
-        super().commit()
-
-    def rollback(self) -> None:
-        """Roll back, where it may."""
-        self._check(".rollback()")
-        super().rollback()
-
-    def close(self) -> None:
-        """Close, where it may."""
-        self._check(".close()")
-        super().close()
+class Lent(Guarded, sqlite3.Connection):
+    """A child's connection."""
 
     def executescript(self, script: str) -> sqlite3.Cursor:
         """Run a script, where its own COMMIT may come first."""
         self._check(".executescript(), which commits first")
         return super().executescript(script)
-
-    def __enter__(self) -> Self:
-        """Begin a block whose end would commit."""
-        self._check("`with delivery.tx`")
-        return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -55,10 +33,6 @@ class Lent(sqlite3.Connection):
         """End a block by committing it, or by rolling back."""
         self._check("`with delivery.tx`")
         return super().__exit__(kind, error, trace)
-
-    def _check(self, call: str) -> None:
-        if self.transaction_of is not None:
-            raise refusal(self.transaction_of, call)
 
 
 class Settling(Protocol):
