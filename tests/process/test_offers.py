@@ -40,13 +40,13 @@ def test_rows_that_end_badly_spend_attempts_and_reach_the_dead_letters(offered: 
     site.add({"last": 30})
     site.add({"at": "behind our back"})
     site.add({}, {"at": "retry"})
-    replica = site.start_module(MODULE, "-p", "1", FORM=form, MOST="2", TIMEOUT="0.7")
+    replica = site.start_module(MODULE, "-p", "1", FORM=form, MOST="2", TIMEOUT="1.5")
     eventually(lambda: site.count() == 0, 60)
     replica.stop()
     dead = site.dead()
     assert {row: attempt for row, (attempt, _) in dead.items()} == {1: 2, 2: 2}
     assert "signal 9" in dead[1][1] or "SIGKILL" in dead[1][1]
-    assert dead[2][1] == "ran longer than its timeout of 0.7 s"
+    assert dead[2][1] == "ran longer than its timeout of 1.5 s"
     began = [(event.row, event.attempt) for event in site.witness.events() if event.what == START]
     assert began[:2] == [(1, 1), (1, 2)]
     assert [starts(site, row) for row in (2, 3, 4, 5)] == [[1, 2], [1, 2], [1], [1, 2]]
