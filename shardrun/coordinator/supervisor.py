@@ -209,8 +209,8 @@ def _bury(replica: Replica, child: Child, blamed: list[Held], cause: str, late: 
             held.alone = held.alone or len(blamed) > 1
             spend = partial(_spend, replica, held.lane.service, held, cause, is_only_one=len(blamed) == 1)
             transactions.look_first(replica, held, spend)
-        else:
-            reports.unstarted(held.lane.service, held)
+        else:  # a lane beside the one that was late may have committed its row just before
+            transactions.look_first(replica, held, partial(reports.unstarted, held.lane.service, held))
 
 
 def _spend(replica: Replica, service: Service, held: Held, cause: str, is_only_one: bool) -> None:

@@ -146,10 +146,10 @@ def test_a_row_that_went_back_and_was_claimed_again_before_its_report_goes_back_
     assert desk.value(1, "attempt") == 1
 
 
-def bury(desk: Desk) -> None:
-    """Let the child of row 1 be dead."""
-    held = desk.held(1)
-    supervisor._bury(desk.replica, desk.hand.child, [held], "killed", [])
+def bury(desk: Desk, is_blamed: bool) -> None:
+    """Let the child of row 1 be dead, of that row or of another lane's."""
+    blamed = [desk.held(1)] if is_blamed else []
+    supervisor._bury(desk.replica, desk.hand.child, blamed, "killed", [])
     desk.until_idle()
 
 
@@ -166,19 +166,26 @@ FATES = [
 ]
 
 
+@pytest.mark.parametrize("is_blamed", [True, False])
 @pytest.mark.parametrize(("committed", "counted", "attempt"), FATES)
 def test_what_a_dead_child_had_committed_is_neither_run_again_nor_lost(
-    make: Any, committed: str, counted: str | None, attempt: int
+    make: Any, committed: str, counted: str | None, attempt: int, is_blamed: bool
 ) -> None:
-    """R3, R4, H2: the row is looked for first; only what had not committed spends its attempt and runs again."""
+    """R3, R4, H2, E4: the row is looked for first; only what had not committed runs again, and only the blamed one pays.
+
+    A retry that was committed is waited for by `--until-empty` (E1).
+    """
     desk = make(rows=1, max_attempts=3, dead_letter="q_dead")
+    desk.replica.until_empty = True
     desk.hand.read()
     for text in committed.split("; "):
         desk.place.run(text)
-    bury(desk)
+    bury(desk, is_blamed)
+    attempt -= not is_blamed
     if counted:
         desk.until(lambda: desk.service.counts.total == 1)
         assert getattr(desk.service.counts, counted) == 1
+        assert desk.service.awaited == ({1} if counted == "retried" else set())
         assert len(desk.service.book) == 0
         assert desk.store.asked("settle") == []
     else:
