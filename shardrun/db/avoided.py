@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Any, TypeVar
 
+from shardrun.db.store import Settlement, Verb
 from shardrun.errors import ShardrunError, StatementFailed
 
 SECONDS = 60.0
@@ -51,6 +52,16 @@ class Avoided:
                 "%s row %s: it cannot be claimed: %s. It is left alone, and tried again later.", self._name, id, why
             )
 
+    def refused(self, id: Any, error: ShardrunError) -> None:
+        """Leave a row out that the database refuses to write."""
+        self.add(id, str(error).rstrip("."))
+
+    def unsettled(self, settlements: Iterable[Settlement], error: ShardrunError) -> None:
+        """Leave rows out whose settlements are refused; after an ack or a drop they are tried as failed attempts."""
+        for one in settlements:
+            if one.verb not in (Verb.ACK, Verb.DROP):
+                self.refused(one.id, error)
+
     def swallowed(self, id: Any) -> None:
         """Leave a row out whose lease the database did not write, without saying why."""
         self.add(id, "the database does not write its lease, so a trigger of the table must keep it from being updated")
@@ -79,7 +90,7 @@ class Avoided:
             taken += take(ids)
         except StatementFailed as error:
             if len(ids) == 1:
-                self.add(ids[0], str(error).rstrip("."))
+                self.refused(ids[0], error)
                 return
             half = len(ids) // 2
             self._halve(ids[:half], take, taken)

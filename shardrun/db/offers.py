@@ -6,10 +6,13 @@ row locks it first and compares; a row that was changed meanwhile, in whatever c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from shardrun.db.store import Claimed, Connection, Settlement, Store, Token
+from shardrun.db.locks import Choose
+from shardrun.db.settling import with_acks
+from shardrun.db.store import NONE_ACKED, Acked, Claimed, Connection, Settlement, Store, Token
 
 
 class OfferStore(Store, Protocol):
@@ -34,3 +37,43 @@ class OfferStore(Store, Protocol):
 
         Returns the token that it carries from then on, or "" where it has none; None where the row was changed or is taken.
         """
+
+
+class Offering(ABC):
+    """What such a store does in the same way on every database."""
+
+    @abstractmethod
+    def offer(
+        self,
+        connection: Connection,
+        limit: int,
+        full_keys: Sequence[Any],
+        offered: Sequence[Any],
+        resting: Sequence[Any],
+    ) -> list[Claimed]:
+        """Read rows that are to be taken."""
+
+    @abstractmethod
+    def settle_offered(self, connection: Connection, settlement: Settlement) -> Token | None:
+        """Write a settlement of a row that is still as it was offered."""
+
+    def claim(
+        self,
+        connection: Connection,
+        limit: int,
+        full_keys: Sequence[Any],
+        choose: Choose | None = None,  # noqa: ARG002
+    ) -> list[Claimed]:
+        """Offer rows, whichever are offered already."""
+        return self.offer(connection, limit, full_keys, (), ())
+
+    def settle(
+        self,
+        connection: Connection,
+        settlements: Sequence[Settlement],
+        repeated: bool = False,  # noqa: ARG002 - a repeat finds the row changed
+        acked: Acked = NONE_ACKED,
+    ) -> set[Any]:
+        """Write settlements one by one, of rows that are still as they were offered."""
+        every = with_acks(settlements, acked)
+        return {one.id for one in every if self.settle_offered(connection, one) is not None}

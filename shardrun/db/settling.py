@@ -53,10 +53,14 @@ def share_acked(acked: Acked) -> list[Shared]:
     return [Shared(Verb.ACK, token, 0, list(ids)) for token, ids in acked.items()]
 
 
+def with_acks(settlements: Iterable[Settlement], acked: Acked) -> list[Settlement]:
+    """List settlements, and each ack as one."""
+    return [*settlements, *(Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids)]
+
+
 def not_among(effective: set[Any], settlements: Iterable[Settlement], acked: Acked) -> list[Settlement]:
     """List the settlements, acks included, that have not taken effect."""
-    acks = (Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids)
-    return [each for each in (*settlements, *acks) if each.id not in effective]
+    return [each for each in with_acks(settlements, acked) if each.id not in effective]
 
 
 def in_effect(doubted: Iterable[Settlement], seen: Mapping[Any, Token | None]) -> set[Any]:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardrun.db.locks import Choose
 from shardrun.db.mysql import driver, lists, locks_sql, offers_sql
 from shardrun.db.mysql.candidates import Candidates
 from shardrun.db.mysql.driver import COMMIT, Connection, Step
 from shardrun.db.mysql.fetch import Fetch
 from shardrun.db.mysql.locks import FIRST_PAGE, LARGEST_PAGE, MOST_TRIED, RowLockStore
 from shardrun.db.mysql.store import MysqlStore
+from shardrun.db.offers import Offering
 from shardrun.db.statement import Statement
-from shardrun.db.store import NONE_ACKED, Acked, Claimed, Settlement, Token, Verb
+from shardrun.db.store import Claimed, Settlement, Token, Verb
 from shardrun.db.table import Layout
 from shardrun.errors import StatementFailed
 from shardrun.queue import Form
 
 
-class RowOfferStore(RowLockStore):
+class RowOfferStore(Offering, RowLockStore):
     """Rows that children lock: those that nobody has locked at this moment are offered."""
 
     def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
@@ -48,27 +48,6 @@ class RowOfferStore(RowLockStore):
             if driver.is_open(connection):
                 self.let_go(connection)
 
-    def claim(
-        self,
-        connection: Connection,
-        limit: int,
-        full_keys: Sequence[Any],
-        choose: Choose | None = None,  # noqa: ARG002
-    ) -> list[Claimed]:
-        """Offer rows, whichever are offered already."""
-        return self.offer(connection, limit, full_keys, (), ())
-
-    def settle(
-        self,
-        connection: Connection,
-        settlements: Sequence[Settlement],
-        repeated: bool = False,  # noqa: ARG002 - a repeat finds the row changed
-        acked: Acked = NONE_ACKED,
-    ) -> set[Any]:
-        """Write settlements one by one, of rows that are still as they were offered."""
-        acks = [Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids]
-        return {one.id for one in (*settlements, *acks) if self.settle_offered(connection, one) is not None}
-
     def settle_offered(self, connection: Connection, settlement: Settlement) -> Token | None:
         """Take a row that still carries its token, write its settlement, commit."""
         values = {"ids": [settlement.id], "token": settlement.token, "group": self.layout.group}
@@ -80,8 +59,7 @@ class RowOfferStore(RowLockStore):
         try:
             answers = driver.run_together(connection, [*steps, *look, (COMMIT, {})])
         except StatementFailed as error:
-            if settlement.verb not in (Verb.ACK, Verb.DROP):  # after those it is tried as a failed attempt
-                self._avoided.add(settlement.id, str(error).rstrip("."))
+            self._avoided.unsettled([settlement], error)
             raise
         if answers[len(steps) - 1].rowcount <= 0:
             return None

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardrun.db.offers import Offering
 from shardrun.db.postgres import apart, driver, locks_sql, offers_sql
 from shardrun.db.postgres.driver import COMMIT, Connection, Step
 from shardrun.db.postgres.fetch import Fetch
 from shardrun.db.postgres.locks import FIRST_PAGE, LARGEST_PAGE, MOST_TRIED, HoldingStore
 from shardrun.db.statement import Statement
-from shardrun.db.store import NONE_ACKED, Acked, Claimed, Settlement, Token, Verb
+from shardrun.db.store import Claimed, Settlement, Token, Verb
 from shardrun.db.table import Layout
 from shardrun.errors import StatementFailed
 
 
-class RowOfferStore(HoldingStore):
+class RowOfferStore(Offering, HoldingStore):
     """Rows that children lock: those that nobody has locked at this moment are offered."""
 
     def __init__(
@@ -43,21 +44,6 @@ class RowOfferStore(HoldingStore):
         values = self._values(limit, full_keys) | {"avoided": self._ids([*self._avoided.ids(), *offered, *resting])}
         return self._bodies(connection, apart.read(driver.run(connection, self._offer, values), self._names))
 
-    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
-        """Offer rows, whichever are offered already."""
-        return self.offer(connection, limit, full_keys, (), ())
-
-    def settle(
-        self,
-        connection: Connection,
-        settlements: Sequence[Settlement],
-        repeated: bool = False,  # noqa: ARG002 - a repeat finds the row changed
-        acked: Acked = NONE_ACKED,
-    ) -> set[Any]:
-        """Write settlements one by one, of rows that are still as they were offered."""
-        acks = [Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids]
-        return {one.id for one in (*settlements, *acks) if self.settle_offered(connection, one) is not None}
-
     def settle_offered(self, connection: Connection, settlement: Settlement) -> Token | None:
         """Take a row that still carries its token, write its settlement, commit."""
         values = {"id": settlement.id, "token": settlement.token, "group": self.layout.group}
@@ -68,8 +54,7 @@ class RowOfferStore(HoldingStore):
         try:
             written, *others = driver.run_together(connection, [self.step(settlement), *look, COMMIT])
         except StatementFailed as error:
-            if settlement.verb not in (Verb.ACK, Verb.DROP):  # after those it is tried as a failed attempt
-                self._avoided.add(settlement.id, str(error).rstrip("."))
+            self._avoided.unsettled([settlement], error)
             raise
         if not written.rowcount:
             return None

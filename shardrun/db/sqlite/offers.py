@@ -10,12 +10,13 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from shardrun.db.offers import Offering
 from shardrun.db.sqlite import driver
 from shardrun.db.sqlite.fetch import Fetch
 from shardrun.db.sqlite.locks import Keys, KeyStore
 from shardrun.db.sqlite.sql import quote, table_name
 from shardrun.db.statement import Statement
-from shardrun.db.store import NONE_ACKED, Acked, Claimed, Settlement, Token, Verb
+from shardrun.db.store import Claimed, Settlement, Token, Verb
 from shardrun.db.table import Layout
 from shardrun.errors import StatementFailed
 
@@ -37,7 +38,7 @@ class Stamps:
         return found and (hashlib.blake2b(found[1], digest_size=16).hexdigest(), found[0])
 
 
-class KeyOfferStore(KeyStore):
+class KeyOfferStore(Offering, KeyStore):
     """The statements of one subscription; `keys` is shared by all of one file."""
 
     def __init__(self, layout: Layout, where: str, keys: Keys, fetch: Fetch | None = None, name: str = "") -> None:
@@ -70,21 +71,6 @@ class KeyOfferStore(KeyStore):
         self._look_now_and_then(connection, len(rows) < limit)
         return [self._claimed(row, looks[row[0]][1] + 1, bodies)._replace(token=looks[row[0]][0]) for row in rows]
 
-    def claim(self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
-        """Offer rows, beside none."""
-        return self.offer(connection, limit, full_keys, (), ())
-
-    def settle(
-        self,
-        connection: sqlite3.Connection,
-        settlements: Sequence[Settlement],
-        repeated: bool = False,  # noqa: ARG002 - a repeat finds the row changed
-        acked: Acked = NONE_ACKED,
-    ) -> set[Any]:
-        """Write settlements one by one, of rows that are still as they were offered."""
-        acks = [Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids]
-        return {one.id for one in (*settlements, *acks) if self.settle_offered(connection, one) is not None}
-
     def settle_offered(self, connection: sqlite3.Connection, settlement: Settlement) -> Token | None:
         """Write the settlement of a row that still carries its token, and free its key unless it is delivered again."""
         try:
@@ -93,8 +79,8 @@ class KeyOfferStore(KeyStore):
                 is_written = look is not None and look[0] == settlement.token and self.write(connection, settlement)
                 left = self._stamps.look(connection, settlement.id) if is_written else None
         except StatementFailed as error:
-            if settlement.verb not in (Verb.ACK, Verb.DROP):  # after those it is tried as a failed attempt
-                self._avoided.add(settlement.id, str(error).rstrip("."))
+            self._avoided.unsettled([settlement], error)
+            if settlement.verb not in (Verb.ACK, Verb.DROP):
                 self._free(settlement.id)
             raise
         is_kept = is_written and settlement.verb is Verb.RECOUNT
