@@ -57,3 +57,19 @@ def test_rows_that_are_not_chosen_are_free_at_once(place: Place) -> None:
     every = [Settlement(Verb.ACK, id, "") for id in (1, 4)]
     assert first.store.settle(first.connection, every) == {1, 4}
     assert place.run("select id from q order by id") == [(2,), (3,)]
+
+
+def test_a_count_is_written_to_a_row_that_is_held_and_to_no_other(place: Place) -> None:
+    """B1, B6: after an error the first count opens another transaction, which holds none of the other rows of the batch."""
+    holder, other, third = (Holding(place, queue_of("row lock")) for _ in range(3))
+    assert ids(holder, 3) == [1, 2, 3]
+    holder.store.let_go(holder.connection)  # as an error does
+    counts = [[Settlement(Verb.RECOUNT, id, "", attempt=2)] for id in (1, 2, 3)]
+    assert holder.store.settle(holder.connection, counts[0]) == {1}
+    assert ids(other, 1) == [2]
+    assert holder.store.settle(holder.connection, counts[1]) == set()
+    assert holder.store.settle(holder.connection, counts[2]) == {3}
+    assert ids(third) == [4]
+    every = [Settlement(Verb.RETRY, id, "", attempt=2) for id in (1, 3)]
+    assert holder.store.settle(holder.connection, every) == {1, 3}
+    assert other.store.settle(other.connection, [Settlement(Verb.ACK, 2, "")]) == {2}

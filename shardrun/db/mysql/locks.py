@@ -237,10 +237,11 @@ class RowLockStore(HoldingStore):
         return list(rows.values())
 
     def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
-        if not connection.holds_rows:  # an error has ended the transaction that held the rows
-            ids = [one.id for one in settlements]
-            taken = {row.id for row in self._held(connection, [ids], len(ids))}
+        if not connection.holds_rows or keeps:  # an error has ended what held the rows, or had before this transaction
+            taken = {row.id for row in self._held(connection, [[one.id for one in settlements]], len(settlements))}
             settlements = [one for one in settlements if one.id in taken]
+            if keeps and not settlements:
+                return set()
         connection.holds_rows = False  # whatever goes wrong rolls back
         effective = self._run(connection, [], settlements, [] if keeps else [(COMMIT, {})])
         connection.holds_rows = keeps

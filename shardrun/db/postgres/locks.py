@@ -207,18 +207,21 @@ class RowLockStore(HoldingStore):
 
     def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
         steps = [self.step(one) for one in settlements]
-        if (
-            connection.info.transaction_status == TransactionStatus.IDLE
-        ):  # an error has ended the one that held the rows
-            taken = self._rows_taken_again(connection, settlements)
+        is_over = connection.info.transaction_status == TransactionStatus.IDLE  # an error has ended what held the rows
+        if is_over or keeps:  # the one that is open may have begun after such an error, with another row
+            taken = self._rows_taken_again(connection, settlements, [self._begin] if is_over else [])
             settlements = [one for one in settlements if one.id in taken]
             steps = [step for step in steps if step[1]["id"] in taken]
+            if keeps and not steps:
+                return set()
         cursors = driver.run_together(connection, steps if keeps else [*steps, COMMIT])
         return {one.id for one, cursor in zip(settlements, cursors, strict=False) if cursor.rowcount > 0}
 
-    def _rows_taken_again(self, connection: Connection, settlements: Sequence[Settlement]) -> set[Any]:
+    def _rows_taken_again(
+        self, connection: Connection, settlements: Sequence[Settlement], begin: list[Step]
+    ) -> set[Any]:
         looks = [(self._take_again, {"id": one.id, "group": self.layout.group}) for one in settlements]
-        cursors = driver.run_together(connection, [self._begin, *looks])[1:]
+        cursors = driver.run_together(connection, [*begin, *looks])[len(begin) :]
         return {one.id for one, cursor in zip(settlements, cursors, strict=True) if cursor.rowcount > 0}
 
 
