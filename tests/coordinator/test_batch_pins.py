@@ -10,11 +10,12 @@ from shardrun.coordinator import pins
 from shardrun.coordinator.grips import Grip
 from shardrun.coordinator.pins import Pinned
 from shardrun.db.store import Verb
+from shardrun.errors import StatementFailed
 from shardrun.policy.leases import Hold
 from shardrun.ring import words
 from tests.coordinator.conftest import MakeDesk
 from tests.coordinator.desk import Desk
-from tests.coordinator.faults import breaks_before
+from tests.coordinator.faults import breaks_before, refuses
 from tests.coordinator.test_batch_rows import batches, numbers, report
 from tests.coordinator.test_claiming import keys
 from tests.coordinator.test_pins import refuse_for_now
@@ -189,3 +190,21 @@ def test_a_batch_by_key_locks_rows_of_one_lane_only(make_desk: MakeDesk, postgre
     desk.until(lambda: len(desk.service.book) == 5)
     assert batches(desk) == [[1, 3], [2, 4, 6]]
     assert grips(desk) == 2
+
+
+def test_a_key_whose_row_could_not_be_settled_is_free_when_its_batch_has_ended(
+    make_desk: MakeDesk, postgres: Postgres
+) -> None:
+    """B4, B6: the connection holds more than it wrote, and serves others afterwards."""
+    queue = usual(without=["locked_until", "partition_key"], advisory_lock="{id}")
+    desk = make_desk(server=postgres.new_database(), threads=4, queue=queue, batch=2, lanes=(1,), workers=1)
+    desk.service.pacing.most = 2
+    desk.place.fill(2, payload="{}")
+    desk.ask()
+    desk.until(lambda: batches(desk) == [[1, 2]])
+    desk.store.fail("settle", refuses(StatementFailed("no")))
+    desk.end(1, Verb.RETRY)
+    desk.until(lambda: desk.service.counts.lost == 1)
+    desk.acknowledge(2)
+    desk.until(lambda: not grips(desk))
+    assert desk.place.run("select 1 from pg_locks where locktype = 'advisory'") == []

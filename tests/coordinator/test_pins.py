@@ -13,7 +13,7 @@ from shardrun.coordinator.child import State
 from shardrun.coordinator.pins import Pinned
 from shardrun.coordinator.service import MOST_LEFT_OUT, Service
 from shardrun.db.store import Verb
-from shardrun.errors import Conflict
+from shardrun.errors import Conflict, StatementFailed
 from shardrun.policy.leases import Hold
 from shardrun.policy.pacing import Pacing
 from shardrun.policy.routing import lane_of
@@ -69,12 +69,12 @@ def end_session(desk: Desk) -> None:
     desk.place.run("select pg_terminate_backend(?)", pid)
 
 
-def refuse_for_now(desk: Desk) -> None:
-    """Have deletes meet a conflict, which undoes their transaction, until `refusing` is empty."""
+def refuse_for_now(desk: Desk, code: str = "40001") -> None:
+    """Have deletes meet an error, which undoes their transaction, until `refusing` is empty."""
     desk.place.run("create table refusing as select 1 as one")
     desk.place.run(
         "create function busy() returns trigger language plpgsql as $$ begin if exists (select from refusing) then "
-        "raise exception 'busy' using errcode = '40001'; end if; return old; end $$"
+        f"raise exception 'busy' using errcode = '{code}'; end if; return old; end $$"
     )
     desk.place.run("create trigger busy before delete on q for each row execute function busy()")
 
@@ -269,15 +269,47 @@ def test_a_row_whose_settlement_met_a_conflict_may_be_claimed_or_lost_before_the
     assert desk.replica.threads.spare_for_claims == 3
 
 
-def test_an_adopted_rows_count_that_breaks_its_connection_is_not_written_again(make_pinned: MakePinned) -> None:
-    """R2, F4: the row is lost with the connection, and the replica does not stay in an outage for it."""
+@pytest.mark.parametrize("code", ["40001", "P0001"])
+def test_a_row_claimed_again_before_its_refusal_was_answered_is_settled_where_it_is_held(
+    make_pinned: MakePinned, code: str
+) -> None:
+    """R2: the refusal was the other connection's, which is free again."""
+    desk = make_pinned(lanes=(2,), workers=2)
+    refuse_for_now(desk, code)
+    run_one(desk)
+    held = Held()
+
+    def answers_late(execute: Callable[[], Any]) -> Any:
+        with pytest.raises((Conflict, StatementFailed)) as refusal:
+            execute()
+        return held(lambda: refuses(refusal.value)(execute))
+
+    desk.store.fail("settle", answers_late)
+    desk.hand.report(1)
+    desk.until(held.begun.is_set)
+    desk.place.run("delete from refusing")
+    desk.service.pacing.together = 1
+    desk.ask()
+    assert len(pinned(desk)) == 2
+    held.go()
+    desk.until(lambda: not pinned(desk))
+    assert (desk.rows(), desk.service.counts.acked, len(desk.service.book)) == ([], 1, 0)
+    assert desk.replica.threads.spare_for_claims == 3
+
+
+@pytest.mark.parametrize("fault", [breaks_before, refuses(Conflict("deadlock"))])
+def test_an_adopted_rows_count_that_undoes_its_transaction_is_not_written_again(
+    make_pinned: MakePinned, fault: Any
+) -> None:
+    """R2, F4: the row is lost with its lock, and the replica does not stay in an outage for it."""
     desk = make_pinned(lanes=(2,), workers=2)
     run_one(desk)
     end_session(desk)
     desk.until(lambda: desk.held(1).hold is Hold.LOST and desk.replica.outage is None)
-    desk.store.fail("settle", breaks_before)
+    desk.store.fail("settle", fault)
     desk.ask()
-    desk.until(lambda: desk.held(1).hold is Hold.LOST and desk.replica.outage is None)
+    desk.until(lambda: not pinned(desk) and desk.replica.outage is None)
+    assert desk.held(1).hold is Hold.LOST
     assert (desk.store.asked("settle"), pinned(desk)) == ([[("RECOUNT", 1)]], set())
     desk.claims = True
     desk.service.pacing.not_before = 0.0
