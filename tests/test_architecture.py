@@ -73,6 +73,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.postgres.taking": "tests/child/test_transactions.py",
     "shardrun.db.postgres.taking_offered": "tests/child/test_transactions.py",
     "shardrun.db.settling": "tests/store/test_settle.py",
+    "shardrun.db.speaking": "tests/store/test_start.py",
     "shardrun.db.sqlite.catalogue": "tests/store",
     "shardrun.db.sqlite.ddl": "tests/store/test_ddl.py",
     "shardrun.db.sqlite.driver": "tests/store",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -52,6 +53,16 @@ def bodies(ids: Sequence[Any], names: Sequence[str], run: Callable[[Sequence[Any
             return {ids[0]: f"the queue's fetch= failed for this row: {error}"}
     half = len(ids) // 2
     return bodies(ids[:half], names, run) | bodies(ids[half:], names, run)
+
+
+def parsed(value: Any) -> Any:
+    """Parse a JSON column's text, or leave what Python cannot parse as it is."""
+    if not isinstance(value, (str, bytes)):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def _matched(ids: Sequence[Any], names: Sequence[str], rows: Rows) -> dict[Any, Any]:

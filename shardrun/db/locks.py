@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from shardrun.db.store import Claimed, Connection, Store
+from shardrun.db.avoided import Avoided
+from shardrun.db.settling import with_acks
+from shardrun.db.store import NONE_ACKED, Acked, Claimed, Connection, Settlement, Store, Verb
+from shardrun.errors import StatementFailed
 
 Choose = Callable[[list[Claimed]], list[Claimed]]
 """Keeps some of the rows that a claim has found."""
@@ -27,3 +31,28 @@ class LockStore(Store, Protocol):
 
     def let_go(self, connection: Connection) -> None:
         """Let go of whatever the connection holds, nothing written."""
+
+
+class Settles(ABC):
+    """A store whose connection writes settlements and lets go of the rows that it held."""
+
+    _avoided: Avoided
+
+    @abstractmethod
+    def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
+        """Write settlements and let go of their rows, unless it `keeps` them; tells which took effect."""
+
+    def settle(
+        self,
+        connection: Connection,
+        settlements: Sequence[Settlement],
+        repeated: bool = False,  # noqa: ARG002 - what another connection may have written is never written again here
+        acked: Acked = NONE_ACKED,
+    ) -> set[Any]:
+        """Write the settlements of a delivery and let go of it; a RECOUNT keeps it. Returns the ids that took effect."""
+        every = with_acks(settlements, acked)
+        try:
+            return self._write(connection, every, all(one.verb is Verb.RECOUNT for one in every))
+        except StatementFailed as error:
+            self._avoided.unsettled(every, error)
+            raise

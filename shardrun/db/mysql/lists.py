@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shardrun.db.fetched import parsed
 from shardrun.db.mysql import driver
 from shardrun.db.mysql.driver import Connection, Step
 
@@ -55,16 +55,6 @@ def together(connection: Connection, steps: Sequence[Step]) -> list[Any]:
         batch.append(step)
         size += more
     return answers + (driver.run_together(connection, batch) if batch else [])
-
-
-def parsed(value: Any) -> Any:
-    """Parse a JSON column's text, or leave what Python cannot parse as it is."""
-    if not isinstance(value, (str, bytes)):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
 
 
 def columns_of(names: Mapping[str, str], values: Sequence[Any]) -> dict[str, Any]:

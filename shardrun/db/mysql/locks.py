@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardrun.db.avoided import Avoided
-from shardrun.db.locks import Choose
+from shardrun.db.locks import Choose, Settles
 from shardrun.db.mysql import driver, lists, locks_sql
 from shardrun.db.mysql.candidates import Candidates
 from shardrun.db.mysql.driver import COMMIT, Connection, Step
 from shardrun.db.mysql.fetch import Fetch
-from shardrun.db.mysql.store import Looks, Reasons, micros_of
+from shardrun.db.mysql.store import Looks
+from shardrun.db.speaking import with_bodies
 from shardrun.db.statement import Statement
-from shardrun.db.store import NONE_ACKED, Acked, Backlog, Claimed, Settlement, Verb, Waiting
-from shardrun.db.table import Layout, payload_kind
-from shardrun.errors import Conflict, ConnectionLost, DeclarationProblem, ShardrunError, StatementFailed
+from shardrun.db.store import Claimed, Settlement, Verb
+from shardrun.db.table import Layout
+from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFailed
 
 FIRST_PAGE, LARGEST_PAGE = 16, 256
 """Candidates that one look reads beside those wanted. Larger: fewer looks past what others hold. Smaller: less read in vain."""
@@ -34,19 +35,15 @@ LEADING = 7
 """Columns of a held row before those of the row mode."""
 
 
-class HoldingStore:
+class HoldingStore(Looks):
     """What both forms share: settlements by id on the connection that holds the row, and looks at what is left."""
 
     def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
-        self.layout = layout
-        self._where = where
-        self._fetch = fetch
+        super().__init__(layout, where, fetch)
         self._avoided = Avoided(name)
         self._begin = driver.beginning(layout.isolation)
         self._keyed = layout.by_key and "partition_key" in layout.roles
         self._kinds = {name: column.kind for name, column in layout.table.columns.items()}
-        self._reasons = Reasons(layout)
-        self._looks = Looks(layout)
         look, remove = locks_sql.look(layout), locks_sql.remove(layout)
         release, bury = locks_sql.release(layout), locks_sql.bury(layout)
         self._verbs: dict[Verb, list[Statement]] = {  # the last statement's count of rows tells whether it took effect
@@ -59,61 +56,16 @@ class HoldingStore:
             Verb.RECOUNT: [locks_sql.recount(layout)],
         }
 
-    @property
-    def payload_kind(self) -> str | None:
-        """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
-        return payload_kind(self.layout)
-
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
         every = [one for statements in self._verbs.values() for one in statements]
-        return [*every, *self._looks.statements(), *([self._fetch.statement] if self._fetch else [])]
-
-    def prepare(self, connection: Connection) -> int:
-        """Have the server prepare every statement, without running it: names, types and permissions are checked."""
-        statements = self.statements()
-        try:
-            for statement in statements:
-                driver.prepare(connection, statement.text)
-        except StatementFailed as problem:
-            raise DeclarationProblem(f"{self._where}: {problem}") from problem
-        return len(statements)
-
-    def settle(
-        self,
-        connection: Connection,
-        settlements: Sequence[Settlement],
-        repeated: bool = False,  # noqa: ARG002 - what another connection may have written is never written again here
-        acked: Acked = NONE_ACKED,
-    ) -> set[Any]:
-        """Write the settlements of a delivery and let go of it; a RECOUNT keeps it. Returns the ids that took effect."""
-        acks = [Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids]
-        every = [*settlements, *acks]
-        keeps = all(one.verb is Verb.RECOUNT for one in every)
-        try:
-            return self._write(connection, every, keeps)
-        except StatementFailed as error:
-            for one in every:
-                if one.verb not in (Verb.ACK, Verb.DROP):  # after those it is tried as a failed attempt
-                    self._avoided.add(one.id, str(error).rstrip("."))
-            raise
-
-    def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
-        """Look at what is left, held rows among it, along the claim's index."""
-        return self._looks.backlog(connection, awaited)
-
-    def waiting(self, connection: Connection) -> Waiting:
-        """Look why a claim took nothing, along the claim's index."""
-        return self._looks.waiting(connection)
+        return [*every, *super().statements()]
 
     def let_go(self, connection: Connection) -> None:
         """Roll back what is open."""
         with driver.naming_errors(connection):
             connection.rollback()
         connection.holds_rows = False
-
-    def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
-        raise NotImplementedError
 
     def _run(
         self, connection: Connection, before: list[Step], settlements: Sequence[Settlement], after: list[Step]
@@ -130,14 +82,8 @@ class HoldingStore:
         """Give the statements and the values of one settlement; the last one's count of rows tells whether it took effect."""
         statements = self._verbs[one.verb]
         if not statements:
-            raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
-        values = {
-            "id": one.id,
-            "delay": micros_of(one.delay),
-            "attempt": one.attempt,
-            "reason": self._reasons.fit(one.reason),
-            "dead_group": self.layout.dead_group,
-        }
+            raise self._unwritable(one.verb)
+        values = {"id": one.id, **self._settled(one)}
         return [(statement, values) for statement in statements]
 
     def _values(self, limit: int, full_keys: Sequence[Any], avoided: Sequence[Any]) -> dict[str, Any]:
@@ -149,13 +95,6 @@ class HoldingStore:
         if self.layout.row_mode:
             body = lists.columns_of(self._kinds, row[LEADING:])
         return Claimed(id, "", attempt, False, key, lane_key, group, headers, body)
-
-    def _bodies(self, connection: Connection, rows: list[Claimed]) -> list[Claimed]:
-        """Give rows what the queue's own SELECT finds for them."""
-        if self._fetch is None or not rows:
-            return rows
-        bodies = self._fetch.bodies(connection, [row.id for row in rows])
-        return [row._replace(body=bodies[row.id]) for row in rows]
 
     def _or_let_go(self, connection: Connection, claim: Callable[[], list[Claimed]]) -> list[Claimed]:
         """Run a claim, and let go of what it held by then where it fails or finds nothing."""
@@ -170,7 +109,7 @@ class HoldingStore:
         return rows
 
 
-class RowLockStore(HoldingStore):
+class RowLockStore(Settles, HoldingStore):
     """Rows held by the transaction that locked them, which stays open until they are settled."""
 
     def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
@@ -200,7 +139,7 @@ class RowLockStore(HoldingStore):
                 rows = self._held(connection, [[row.id for row in kept]], len(kept)) if kept else []
                 places = {row.id: place for place, row in enumerate(kept)}
                 rows.sort(key=lambda row: places[row.id])
-            return self._bodies(connection, rows)
+            return with_bodies(connection, self._fetch, rows)
 
         return self._or_let_go(connection, claim)
 
@@ -248,7 +187,7 @@ class RowLockStore(HoldingStore):
         return effective
 
 
-class AdvisoryStore(HoldingStore):
+class AdvisoryStore(Settles, HoldingStore):
     """Rows held by a lock of the session on the row's key; nothing is open while the handler runs."""
 
     def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
@@ -267,11 +206,9 @@ class AdvisoryStore(HoldingStore):
     def prepare(self, connection: Connection) -> int:
         """Have the server prepare every statement, and lock a name and let it go: clusters have no such locks."""
         count = super().prepare(connection)
-        try:
+        with self._declared():
             driver.run(connection, locks_sql.lock_first(1), {"name0": f"shardrun-{connection.thread_id()}"})
             driver.run(connection, locks_sql.UNLOCK, {})
-        except StatementFailed as problem:
-            raise DeclarationProblem(f"{self._where}: {problem}") from problem
         return count
 
     def claim(
@@ -368,9 +305,9 @@ class AdvisoryStore(HoldingStore):
                 if driver.run(connection, self._take, values).fetchall() not in ([(key,)], ((key,),)):
                     return []
                 answer = driver.run_together(connection, [*counting, (self._taken, values)])[-1]
-                return self._bodies(connection, [self._claimed(row) for row in answer.fetchall()])
+                return with_bodies(connection, self._fetch, [self._claimed(row) for row in answer.fetchall()])
         except StatementFailed as error:
-            self._avoided.add(id, str(error).rstrip("."))
+            self._avoided.refused(id, error)
             return []
 
     def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:

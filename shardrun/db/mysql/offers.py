@@ -12,6 +12,7 @@ from shardrun.db.mysql.fetch import Fetch
 from shardrun.db.mysql.locks import FIRST_PAGE, LARGEST_PAGE, MOST_TRIED, RowLockStore
 from shardrun.db.mysql.store import MysqlStore
 from shardrun.db.offers import Offering
+from shardrun.db.speaking import with_bodies
 from shardrun.db.statement import Statement
 from shardrun.db.store import Claimed, Settlement, Token, Verb
 from shardrun.db.table import Layout
@@ -43,7 +44,7 @@ class RowOfferStore(Offering, RowLockStore):
         """Read up to `limit` due rows that nobody has locked at this moment, in claim order; their locks end at once."""
         try:
             rows = self._first_free(connection, limit, full_keys, [*offered, *resting])
-            return self._bodies(connection, rows)
+            return with_bodies(connection, self._fetch, rows)
         finally:
             if driver.is_open(connection):
                 self.let_go(connection)
@@ -98,7 +99,7 @@ class KeyOfferStore(RowOfferStore):
             read = driver.run(connection, self._read, {"ids": piece, "group": self.layout.group}).fetchall()
             rows |= {row[0]: self._claimed(row) for row in read}
         self._key_of |= {id: found[id] for id in rows}
-        return self._bodies(connection, [rows[id] for id in found if id in rows])
+        return with_bodies(connection, self._fetch, [rows[id] for id in found if id in rows])
 
     def _free(
         self, connection: Connection, limit: int, full_keys: Sequence[Any], passed: Sequence[Any]

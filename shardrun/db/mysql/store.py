@@ -16,6 +16,7 @@ from shardrun.db.mysql.claims import Claims
 from shardrun.db.mysql.driver import Connection, Step
 from shardrun.db.mysql.fetch import Fetch
 from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
+from shardrun.db.speaking import Speaking
 from shardrun.db.statement import Statement
 from shardrun.db.store import (
     NONE_ACKED,
@@ -29,8 +30,8 @@ from shardrun.db.store import (
     Verb,
     Waiting,
 )
-from shardrun.db.table import Column, Layout, payload_kind
-from shardrun.errors import DeclarationProblem, StatementFailed
+from shardrun.db.table import Column, Layout
+from shardrun.errors import StatementFailed
 
 LOOK_SECONDS = 5
 """How long a locking look waits. Larger: a doubt takes longer to name; smaller: a slow commit is asked again."""
@@ -69,17 +70,28 @@ def micros_of(delay: float | None) -> int | None:
     return ceil(min(delay, LONGEST_DELAY) * 1_000_000) if delay else None
 
 
-class Looks:
-    """The looks at what is left, and at why a claim took nothing."""
+class Looks(Speaking):
+    """What both kinds of stores share: the looks at what is left, and at why a claim took nothing."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, where: str, fetch: Fetch | None) -> None:
+        super().__init__(layout, where)
+        self._fetch = fetch
         self._group = {"group": layout.group}
         self._backlog = sql.backlog(layout)
         self._waiting = sql.waiting(layout)
+        self._reasons = Reasons(layout)
 
     def statements(self) -> list[Statement]:
-        """List the statements."""
-        return [self._backlog, self._waiting]
+        """List every statement that this store runs."""
+        return [self._backlog, self._waiting, *([self._fetch.statement] if self._fetch else [])]
+
+    def prepare(self, connection: Connection) -> int:
+        """Have the server prepare every statement, without running it: names, types and permissions are checked."""
+        statements = self.statements()
+        with self._declared():
+            for statement in statements:
+                driver.prepare(connection, statement.text)
+        return len(statements)
 
     def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
         """Look at what is left, along the claim's index."""
@@ -96,14 +108,21 @@ class Looks:
         values = {**self._group, "limit": WAITING_LIMIT}
         return Waiting._make(_only_row(driver.run(connection, self._waiting, values)))
 
+    def _settled(self, one: Settlement) -> dict[str, Any]:
+        """Give the values of one settlement, but for its id."""
+        return {
+            "delay": micros_of(one.delay),
+            "attempt": one.attempt,
+            "reason": self._reasons.fit(one.reason),
+            "dead_group": self.layout.dead_group,
+        }
 
-class MysqlStore:
+
+class MysqlStore(Looks):
     """The statements of one subscription, built once; holds no state of its own but what claims avoid."""
 
     def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
-        self.layout = layout
-        self._fetch = fetch
-        self._where = where
+        super().__init__(layout, where, fetch)
         self._claims = Claims(layout, name, fetch)
         self._lease_end = sql.lease_end(layout)
         self._take_to_extend = sql.take_to_extend(layout)
@@ -123,13 +142,6 @@ class MysqlStore:
         }
         self._remove = sql.remove(layout) if layout.dead is not None else None
         self._look = sql.look(layout)
-        self._looks = Looks(layout)
-        self._reasons = Reasons(layout)
-
-    @property
-    def payload_kind(self) -> str | None:
-        """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
-        return payload_kind(self.layout)
 
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
@@ -141,19 +153,9 @@ class MysqlStore:
             self._wait_to_settle,
             *self._writes.values(),
             self._remove,
+            self._look,
         ]
-        every += [self._look, *self._looks.statements(), self._fetch.statement if self._fetch else None]
-        return [one for one in every if one is not None]
-
-    def prepare(self, connection: Connection) -> int:
-        """Have the server prepare every statement, without running it: names, types and permissions are checked."""
-        statements = list(self.statements())
-        try:
-            for statement in statements:
-                driver.prepare(connection, statement.text)
-        except StatementFailed as problem:
-            raise DeclarationProblem(f"{self._where}: {problem}") from problem
-        return len(statements)
+        return [*(one for one in every if one is not None), *super().statements()]
 
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows, in claim order, except those whose lane key is in `full_keys`."""
@@ -204,14 +206,6 @@ class MysqlStore:
         shared, _ = share([one], drops_alone=self._writes[Verb.DROP] is not None)
         return list(self._steps_shared(shared[0], {one.id}) if shared else self._steps_alone(one))
 
-    def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
-        """Look at what is left, along the claim's index."""
-        return self._looks.backlog(connection, awaited)
-
-    def waiting(self, connection: Connection) -> Waiting:
-        """Look why a claim took nothing, along the claim's index."""
-        return self._looks.waiting(connection)
-
     def _lock(self, connection: Connection, tokens: Mapping[Any, Token]) -> set[Any]:
         """Begin, and lock the rows that carry their token; those that another keeps locked are waited for, the lost are not."""
         ids = in_order(list(tokens))
@@ -250,14 +244,7 @@ class MysqlStore:
             yield statement, {"ids": piece, "token": group.token, "attempt": group.attempt}
 
     def _steps_alone(self, one: Settlement) -> Iterator[Step]:
-        values = {
-            "ids": [one.id],
-            "token": one.token,
-            "delay": micros_of(one.delay),
-            "attempt": one.attempt,
-            "reason": self._reasons.fit(one.reason),
-            "dead_group": self.layout.dead_group,
-        }
+        values = {"ids": [one.id], "token": one.token, **self._settled(one)}
         yield self._statement(one.verb), values
         if one.verb is Verb.BURY and self._remove is not None:
             yield self._remove, values
@@ -265,7 +252,7 @@ class MysqlStore:
     def _statement(self, verb: Verb) -> Statement:
         statement = self._writes[verb]
         if statement is None:
-            raise StatementFailed(f"{self._where}: {verb.name.lower()} has no column or table to write to.")
+            raise self._unwritable(verb)
         return statement
 
     def _resolve(self, connection: Connection, doubted: list[Settlement]) -> set[Any]:

@@ -8,15 +8,16 @@ from typing import Any
 from psycopg.pq import TransactionStatus
 
 from shardrun.db.avoided import Avoided
-from shardrun.db.locks import Choose
-from shardrun.db.postgres import apart, driver, locks_sql, sql
+from shardrun.db.locks import Choose, Settles
+from shardrun.db.postgres import apart, driver, locks_sql
 from shardrun.db.postgres.driver import COMMIT, Connection, Step
 from shardrun.db.postgres.fetch import Fetch
-from shardrun.db.settling import storable
+from shardrun.db.postgres.store import Looks
+from shardrun.db.speaking import with_bodies
 from shardrun.db.statement import Statement
-from shardrun.db.store import NONE_ACKED, WAITING_LIMIT, Acked, Backlog, Claimed, Settlement, Verb, Waiting
-from shardrun.db.table import Layout, payload_kind
-from shardrun.errors import Conflict, DeclarationProblem, ShardrunError, StatementFailed
+from shardrun.db.store import Claimed, Settlement, Verb
+from shardrun.db.table import Layout
+from shardrun.errors import Conflict, ShardrunError, StatementFailed
 
 NOTHING: Mapping[str, Any] = {
     "limit": 0,
@@ -41,20 +42,15 @@ MOST_TRIED = 1000
 """Keys that one claim tries. Larger: it finds a free key behind more busy ones. Smaller: less work where all are busy."""
 
 
-class HoldingStore:
+class HoldingStore(Looks):
     """What both forms share: settlements by id on the connection that holds the row, and looks at what is left."""
 
+    nothing = NOTHING
+
     def __init__(self, layout: Layout, where: str, encodes_all: bool, fetch: Fetch | None, name: str) -> None:
-        self.layout = layout
-        self._where = where
-        self._encodes_all = encodes_all
-        self._fetch = fetch
+        super().__init__(layout, where, encodes_all, fetch)
         self._avoided = Avoided(name)
-        self._ids = driver.array_of(layout.roles["id"])
-        key = layout.column("partition_key")
-        self._keys = driver.array_of(key) if key is not None else None
         self._names = list(layout.table.columns) if layout.row_mode else None
-        self._constants = {"group": layout.group, "dead_group": layout.dead_group}
         self._verbs: dict[Verb, Statement | None] = {
             Verb.ACK: locks_sql.ack(layout),
             Verb.DROP: locks_sql.drop(layout),
@@ -64,62 +60,10 @@ class HoldingStore:
             Verb.RELEASE: locks_sql.release(layout),
             Verb.RECOUNT: locks_sql.recount(layout),
         }
-        self._backlog = sql.backlog(layout)
-        self._waiting = sql.waiting(layout)
-
-    @property
-    def payload_kind(self) -> str | None:
-        """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
-        return payload_kind(self.layout)
 
     def statements(self) -> list[Statement]:
         """List every statement that this store runs inside a transaction."""
-        every = [*self._verbs.values(), self._backlog, self._waiting, self._fetch.statement if self._fetch else None]
-        return [one for one in every if one is not None]
-
-    def prepare(self, connection: Connection) -> int:
-        """Run every statement on no row, in a transaction that is rolled back: names, types and permissions are checked."""
-        statements = self.statements()
-        try:
-            with driver.naming_errors(connection), connection.transaction(force_rollback=True):
-                for statement in statements:
-                    connection.execute(statement.text, {**NOTHING, **self._constants}, prepare=True)
-        except StatementFailed as problem:
-            raise DeclarationProblem(f"{self._where}: {problem}") from problem
-        return len(statements)
-
-    def settle(
-        self,
-        connection: Connection,
-        settlements: Sequence[Settlement],
-        repeated: bool = False,  # noqa: ARG002 - what another connection may have written is never written again here
-        acked: Acked = NONE_ACKED,
-    ) -> set[Any]:
-        """Write the settlements of a delivery and let go of it; a RECOUNT keeps it. Returns the ids that took effect."""
-        acks = [Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids]
-        every = [*settlements, *acks]
-        keeps = all(one.verb is Verb.RECOUNT for one in every)
-        try:
-            return self._write(connection, every, keeps)
-        except StatementFailed as error:
-            for one in every:
-                if one.verb not in (Verb.ACK, Verb.DROP):  # after those it is tried as a failed attempt
-                    self._avoided.add(one.id, str(error).rstrip("."))
-            raise
-
-    def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:
-        raise NotImplementedError
-
-    def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
-        """Look at what is left, held rows among it, along the claim's index."""
-        values = {"group": self.layout.group, "ids": self._ids(awaited)}
-        ready, later, is_awaited = driver.run(connection, self._backlog, values).fetchall()[0]
-        return Backlog(ready=ready, later=later, awaited=is_awaited)
-
-    def waiting(self, connection: Connection) -> Waiting:
-        """Look why a claim took nothing, along the claim's index."""
-        values = {"group": self.layout.group, "limit": WAITING_LIMIT}
-        return Waiting._make(driver.run(connection, self._waiting, values).fetchall()[0])
+        return [*(one for one in self._verbs.values() if one is not None), *super().statements()]
 
     def let_go(self, connection: Connection) -> None:
         """Roll back what is open."""
@@ -136,21 +80,8 @@ class HoldingStore:
         """Give the statement and the values of one settlement."""
         statement = self._verbs[one.verb]
         if statement is None:
-            raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
-        values = {
-            "id": one.id,
-            "delay": float(one.delay) if one.delay else None,
-            "attempt": one.attempt,
-            "reason": storable(one.reason, self._encodes_all),
-        }
-        return statement, {**values, **self._constants}
-
-    def _bodies(self, connection: Connection, rows: list[Claimed]) -> list[Claimed]:
-        """Give rows what the queue's own SELECT finds for them."""
-        if self._fetch is None or not rows:
-            return rows
-        bodies = self._fetch.bodies(connection, [row.id for row in rows])
-        return [row._replace(body=bodies[row.id]) for row in rows]
+            raise self._unwritable(one.verb)
+        return statement, self._settled(one)
 
     def _or_let_go(self, connection: Connection, claim: Callable[[], list[Claimed]]) -> list[Claimed]:
         """Run a claim, and let go of what it held by then where it fails."""
@@ -165,7 +96,7 @@ class HoldingStore:
         return rows
 
 
-class RowLockStore(HoldingStore):
+class RowLockStore(Settles, HoldingStore):
     """Rows held by the transaction that read them, which stays open until they are settled."""
 
     def __init__(
@@ -201,7 +132,7 @@ class RowLockStore(HoldingStore):
                 self.let_go(connection)
                 values["ids"] = self._ids([row.id for row in kept])
                 rows = locked(self._claim_these)
-            return self._bodies(connection, rows)
+            return with_bodies(connection, self._fetch, rows)
 
         return self._or_let_go(connection, claim)
 
@@ -225,7 +156,7 @@ class RowLockStore(HoldingStore):
         return {one.id for one, cursor in zip(settlements, cursors, strict=True) if cursor.rowcount > 0}
 
 
-class AdvisoryStore(HoldingStore):
+class AdvisoryStore(Settles, HoldingStore):
     """Rows held by a lock of the session on the row's key; nothing is open while the handler runs."""
 
     def __init__(
@@ -293,9 +224,9 @@ class AdvisoryStore(HoldingStore):
                     return apart.read(driver.run(connection, *step), self._names)
                 with connection.transaction():
                     found = connection.execute(step[0].text, step[1], prepare=True)
-                    return self._bodies(connection, apart.read(found, self._names))
+                    return with_bodies(connection, self._fetch, apart.read(found, self._names))
         except StatementFailed as error:
-            self._avoided.add(id, str(error).rstrip("."))
+            self._avoided.refused(id, error)
             return []
 
     def _write(self, connection: Connection, settlements: Sequence[Settlement], keeps: bool) -> set[Any]:

@@ -10,6 +10,7 @@ from shardrun.db.postgres import apart, driver, locks_sql, offers_sql
 from shardrun.db.postgres.driver import COMMIT, Connection, Step
 from shardrun.db.postgres.fetch import Fetch
 from shardrun.db.postgres.locks import FIRST_PAGE, LARGEST_PAGE, MOST_TRIED, HoldingStore
+from shardrun.db.speaking import with_bodies
 from shardrun.db.statement import Statement
 from shardrun.db.store import Claimed, Settlement, Token, Verb
 from shardrun.db.table import Layout
@@ -42,7 +43,9 @@ class RowOfferStore(Offering, HoldingStore):
     ) -> list[Claimed]:
         """Read up to `limit` due rows that nobody has locked at this moment, in claim order; their locks end at once."""
         values = self._values(limit, full_keys) | {"avoided": self._ids([*self._avoided.ids(), *offered, *resting])}
-        return self._bodies(connection, apart.read(driver.run(connection, self._offer, values), self._names))
+        return with_bodies(
+            connection, self._fetch, apart.read(driver.run(connection, self._offer, values), self._names)
+        )
 
     def settle_offered(self, connection: Connection, settlement: Settlement) -> Token | None:
         """Take a row that still carries its token, write its settlement, commit."""
@@ -93,7 +96,7 @@ class KeyOfferStore(RowOfferStore):
         values["ids"] = self._ids(list(found))
         rows = apart.read(driver.run(connection, self._offer, values), self._names)
         self._key_of |= {row.id: found[row.id] for row in rows}
-        return self._bodies(connection, rows)
+        return with_bodies(connection, self._fetch, rows)
 
     def _free(self, connection: Connection, limit: int, values: dict[str, Any]) -> dict[Any, str]:
         """Look for free keys, page by page: the keys of one page are left out of the next."""

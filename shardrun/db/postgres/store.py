@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 
@@ -14,6 +14,7 @@ from shardrun.db.postgres.driver import Connection, Step
 from shardrun.db.postgres.fetch import Fetch
 from shardrun.db.postgres.locks_sql import begin
 from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
+from shardrun.db.speaking import Speaking
 from shardrun.db.statement import Statement
 from shardrun.db.store import (
     NONE_ACKED,
@@ -27,8 +28,8 @@ from shardrun.db.store import (
     Verb,
     Waiting,
 )
-from shardrun.db.table import Layout, payload_kind
-from shardrun.errors import DeclarationProblem, StatementFailed
+from shardrun.db.table import Layout
+from shardrun.errors import StatementFailed
 
 NOTHING: Mapping[str, Any] = {
     "limit": 0,
@@ -49,22 +50,67 @@ LOOK_SECONDS = 5
 """How long a locking look waits. Larger: a doubt takes longer to name; smaller: a slow commit is asked again."""
 
 
-class PostgresStore:
-    """The statements of one subscription, built once; holds no state of its own."""
+class Looks(Speaking):
+    """What both kinds of stores share: the looks at what is left, and at why a claim took nothing."""
 
-    def __init__(
-        self, layout: Layout, where: str, encodes_all: bool = True, fetch: Fetch | None = None, name: str = ""
-    ) -> None:
-        self.layout = layout
+    nothing: ClassVar[Mapping[str, Any]]
+
+    def __init__(self, layout: Layout, where: str, encodes_all: bool, fetch: Fetch | None) -> None:
+        super().__init__(layout, where)
         self._fetch = fetch
-        self._where = where
         self._encodes_all = encodes_all
         self._ids = driver.array_of(layout.roles["id"])
         key = layout.column("partition_key")
         self._keys = driver.array_of(key) if key is not None else None
         self._constants = {"group": layout.group, "dead_group": layout.dead_group}
+        self._backlog = sql.backlog(layout)
+        self._waiting = sql.waiting(layout)
+
+    def statements(self) -> list[Statement]:
+        """List every statement that this store runs inside a transaction."""
+        return [self._backlog, self._waiting, *([self._fetch.statement] if self._fetch else [])]
+
+    def prepare(self, connection: Connection) -> int:
+        """Run every statement on no row, in a transaction that is rolled back: names, types and permissions are checked."""
+        statements = self.statements()
+        with self._declared(), driver.naming_errors(connection), connection.transaction(force_rollback=True):
+            for statement in statements:
+                connection.execute(statement.text, {**self.nothing, **self._constants}, prepare=True)
+        return len(statements)
+
+    def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
+        """Look at what is left, held rows among it, along the claim's index."""
+        values = {"group": self.layout.group, "ids": self._ids(awaited)}
+        ready, later, is_awaited = _only_row(driver.run(connection, self._backlog, values))
+        return Backlog(ready=ready, later=later, awaited=is_awaited)
+
+    def waiting(self, connection: Connection) -> Waiting:
+        """Look why a claim took nothing, along the claim's index."""
+        values = {"group": self.layout.group, "limit": WAITING_LIMIT}
+        return Waiting._make(_only_row(driver.run(connection, self._waiting, values)))
+
+    def _settled(self, one: Settlement) -> dict[str, Any]:
+        """Give the values of one settlement."""
+        return {
+            "id": one.id,
+            "delay": float(one.delay) if one.delay else None,
+            "attempt": one.attempt,
+            "reason": storable(one.reason, self._encodes_all),
+            **self._constants,
+        }
+
+
+class PostgresStore(Looks):
+    """The statements of one subscription, built once; holds no state of its own."""
+
+    nothing = NOTHING
+
+    def __init__(
+        self, layout: Layout, where: str, encodes_all: bool = True, fetch: Fetch | None = None, name: str = ""
+    ) -> None:
+        super().__init__(layout, where, encodes_all, fetch)
         self._claim = sql.claim(layout, leaving_out=False)
-        self._claim_others = sql.claim(layout, leaving_out=True) if layout.by_key and key is not None else None
+        self._claim_others = sql.claim(layout, leaving_out=True) if layout.by_key and self._keys is not None else None
         self._around = Around(layout, name, self._take)
         self._lease_end = sql.lease_end(layout)
         self._extend = sql.extend(layout)
@@ -77,33 +123,13 @@ class PostgresStore:
             Verb.RECOUNT: sql.recount(layout),
         }
         self._look = sql.look(layout)
-        self._backlog = sql.backlog(layout)
-        self._waiting = sql.waiting(layout)
-
-    @property
-    def payload_kind(self) -> str | None:
-        """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
-        return payload_kind(self.layout)
 
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
         every = [self._claim, self._claim_others, self._lease_end, self._extend, *self._shared.values()]
         every += [self._around.statement, self._around.candidates]
-        every += [self._fetch.statement] if self._fetch else []
-        return [
-            one for one in [*every, *self._alone.values(), self._look, self._backlog, self._waiting] if one is not None
-        ]
-
-    def prepare(self, connection: Connection) -> int:
-        """Run every statement on no row, in a transaction that is rolled back: names, types and permissions are checked."""
-        statements = list(self.statements())
-        try:
-            with driver.naming_errors(connection), connection.transaction(force_rollback=True):
-                for statement in statements:
-                    connection.execute(statement.text, self._values(NOTHING), prepare=True)
-        except StatementFailed as problem:
-            raise DeclarationProblem(f"{self._where}: {problem}") from problem
-        return len(statements)
+        every += [*self._alone.values(), self._look]
+        return [*(one for one in every if one is not None), *super().statements()]
 
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows, in claim order, except those whose lane key is in `full_keys`."""
@@ -181,17 +207,6 @@ class PostgresStore:
         shared, _ = share([one], drops_alone=self._alone[Verb.DROP] is not None)
         return self._step_shared(shared[0]) if shared else self._step_alone(one)
 
-    def backlog(self, connection: Connection, awaited: Sequence[Any]) -> Backlog:
-        """Look at what is left, along the claim's index."""
-        values = {"group": self.layout.group, "ids": self._ids(awaited)}
-        ready, later, is_awaited = _only_row(driver.run(connection, self._backlog, values))
-        return Backlog(ready=ready, later=later, awaited=is_awaited)
-
-    def waiting(self, connection: Connection) -> Waiting:
-        """Look why a claim took nothing, along the claim's index."""
-        values = {"group": self.layout.group, "limit": WAITING_LIMIT}
-        return Waiting._make(_only_row(driver.run(connection, self._waiting, values)))
-
     def _step_shared(self, group: Shared) -> Step:
         values = {"ids": self._ids(group.ids), "token": group.token, "attempt": group.attempt}
         return self._shared[group.verb], values
@@ -199,15 +214,8 @@ class PostgresStore:
     def _step_alone(self, one: Settlement) -> Step:
         statement = self._alone[one.verb]
         if statement is None:
-            raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
-        values = {
-            "id": one.id,
-            "token": one.token,
-            "delay": float(one.delay) if one.delay else None,
-            "attempt": one.attempt,
-            "reason": storable(one.reason, self._encodes_all),
-        }
-        return statement, self._values(values)
+            raise self._unwritable(one.verb)
+        return statement, {**self._settled(one), "token": one.token}
 
     def _resolve(self, connection: Connection, doubted: list[Settlement]) -> set[Any]:
         """Find which settlements had been committed before, by a locking look: whoever is still committing is waited for."""
@@ -216,9 +224,6 @@ class PostgresStore:
             ids = {"ids": self._ids(in_order([one.id for one in doubted]))}
             seen = dict(connection.execute(self._look.text, ids, prepare=True).fetchall())
         return in_effect(doubted, seen)
-
-    def _values(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {**values, **self._constants}
 
 
 def _only_row(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:

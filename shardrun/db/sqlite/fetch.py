@@ -11,7 +11,7 @@ from shardrun import fetching
 from shardrun.db import fetched
 from shardrun.db.sqlite.catalogue import kind_of
 from shardrun.db.sqlite.driver import name_error, naming_errors
-from shardrun.db.sqlite.lists import Sized, parsed
+from shardrun.db.sqlite.lists import Sized
 from shardrun.db.sqlite.sql import quote
 from shardrun.db.statement import Statement
 from shardrun.db.table import Layout
@@ -55,7 +55,7 @@ class Fetch:
     def _row(self, row: Sequence[Any]) -> list[Any]:
         values = list(row)
         for place in self._json:
-            values[place] = parsed(values[place])
+            values[place] = fetched.parsed(values[place])
         return values
 
 

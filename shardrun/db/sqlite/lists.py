@@ -1,8 +1,7 @@
-"""Run statements over lists of any length, and read what SQLite has no type for."""
+"""Run statements over lists of any length."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -27,13 +26,3 @@ class Sized:
             piece = list(values[start : start + longest])
             length = next(length for length in sql.LENGTHS if length >= len(piece))
             yield self.texts[length], piece + [None] * (length - len(piece))
-
-
-def parsed(value: Any) -> Any:
-    """Parse a JSON column's text, or leave what is not JSON as it is."""
-    if not isinstance(value, (str, bytes)):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value

@@ -6,26 +6,22 @@ One replica serves such a file: it holds the system's lock on a file beside it, 
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from time import monotonic
 from typing import Any
 
-from shardrun.db.avoided import Avoided
-from shardrun.db.settling import GONE_AFTER, storable
+from shardrun.db.fetched import parsed
+from shardrun.db.settling import GONE_AFTER, with_acks
 from shardrun.db.sqlite import driver, locks_sql, sql
 from shardrun.db.sqlite.fetch import Fetch
-from shardrun.db.sqlite.lists import Sized, parsed
-from shardrun.db.sqlite.spelling import Spelling
-from shardrun.db.sqlite.store import LOOK_SECONDS
+from shardrun.db.sqlite.store import Looks
 from shardrun.db.statement import Statement
-from shardrun.db.store import NONE_ACKED, WAITING_LIMIT, Acked, Backlog, Claimed, Settlement, Verb, Waiting
-from shardrun.db.table import Layout, payload_kind
-from shardrun.errors import DeclarationProblem, ShardrunError, StatementFailed, Unsupported
+from shardrun.db.store import NONE_ACKED, Acked, Claimed, Settlement, Verb
+from shardrun.db.table import Layout
+from shardrun.errors import StatementFailed, Unsupported
 
 SUFFIX = "-shardrun-replica"
 """What the name of the file that a replica locks has behind the database's."""
@@ -33,25 +29,17 @@ SUFFIX = "-shardrun-replica"
 KEYS_BESIDE = 32
 """Rows read beyond those wanted, lest several of one key come first. Larger: fewer looks. Smaller: less is read in vain."""
 
-log = logging.getLogger("shardrun")
-
 Keys = set[bytes]
 """The keys in work, of all tables of one file."""
 
 
-class KeyStore:
+class KeyStore(Looks):
     """The statements of one subscription; `keys` is shared by all of one file, whose one writer they all use in turn."""
 
     def __init__(self, layout: Layout, where: str, keys: Keys, fetch: Fetch | None = None, name: str = "") -> None:
-        self.layout = layout
-        self._where = where
+        super().__init__(layout, where, fetch, name)
         self._keys = keys
         self._key_of: dict[Any, bytes] = {}  # of rows in work
-        self._fetch = fetch
-        self._avoided = Avoided(name)
-        self._spelling = Spelling(layout, name)
-        self._name = name
-        self._look_at = 0.0
         self._candidates = lru_cache(maxsize=None)(lambda busy, full: locks_sql.candidates(layout, busy, full).text)
         self._count = locks_sql.count(layout)
         self._verbs: dict[Verb, Statement | None] = {
@@ -64,17 +52,7 @@ class KeyStore:
             Verb.RECOUNT: locks_sql.recount(layout),
         }
         self._remove = locks_sql.remove(layout)
-        self._backlog = sql.backlog(layout)
-        self._waiting = sql.waiting(layout)
-        self._awaited = Sized(layout, sql.awaited)
-        self._group = [layout.group] if layout.group is not None and "group" in layout.roles else []
         self._columns = list(layout.table.columns) if layout.row_mode else []
-        self._json = [name for name, column in layout.table.columns.items() if column.kind == "json"]
-
-    @property
-    def payload_kind(self) -> str | None:
-        """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
-        return payload_kind(self.layout)
 
     def statements(self) -> list[Statement]:
         """List the statements that are compiled at the start."""
@@ -86,16 +64,7 @@ class KeyStore:
 
     def prepare(self, connection: sqlite3.Connection) -> int:
         """Have SQLite compile every statement, without running it, and count them."""
-        known = self.statements()
-        try:
-            with driver.naming_errors(connection):
-                for statement in known:
-                    nothing = dict.fromkeys(statement.parameters)
-                    values = nothing if ":id" in statement.text else list(nothing.values())
-                    connection.execute(f"explain {statement.text}", values).fetchall()
-        except StatementFailed as problem:
-            raise DeclarationProblem(f"{self._where}: {problem}") from problem
-        return len(known)
+        return self._compile(connection, self.statements(), ":id")
 
     def claim(self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows in claim order, each of a key that no row in work has, and count their attempts."""
@@ -118,37 +87,20 @@ class KeyStore:
         acked: Acked = NONE_ACKED,
     ) -> set[Any]:
         """Write settlements in one transaction, and free the keys of what is not in work any more."""
-        acks = [Settlement(Verb.ACK, id, token) for token, ids in acked.items() for id in ids]
-        every = [*settlements, *acks]
+        every = with_acks(settlements, acked)
         try:
             with driver.writing(connection):
                 effective = {one.id for one in every if self._settle_one(connection, one, repeated)}
         except StatementFailed as error:
             (one, *others) = every
             if not others and one.verb not in (Verb.ACK, Verb.DROP):  # after those it is tried as a failed attempt
-                self._avoided.add(one.id, str(error).rstrip("."))
+                self._avoided.refused(one.id, error)
                 self._free(one.id)
             raise
         for one in every:
             if one.verb is not Verb.RECOUNT or one.id not in effective:
                 self._free(one.id)
         return effective
-
-    def backlog(self, connection: sqlite3.Connection, awaited: Sequence[Any]) -> Backlog:
-        """Look at what is left, along the claim's index."""
-        with driver.naming_errors(connection):
-            ready, later = connection.execute(self._backlog.text, self._group).fetchone()
-            is_awaited = any(
-                connection.execute(text, [*self._group, *piece]).fetchone()[0]
-                for text, piece in self._awaited.pieces(awaited)
-            )
-        return Backlog(ready=bool(ready), later=later, awaited=is_awaited)
-
-    def waiting(self, connection: sqlite3.Connection) -> Waiting:
-        """Look why a claim took nothing, along the claim's index."""
-        with driver.naming_errors(connection):
-            found = connection.execute(self._waiting.text, [*self._group, WAITING_LIMIT]).fetchone()
-        return Waiting._make(found)
 
     def write(self, connection: sqlite3.Connection, one: Settlement) -> bool:
         """Write one settlement in the transaction that is open; tells whether it changed the row."""
@@ -187,7 +139,7 @@ class KeyStore:
             named = driver.name_error(error, connection)
             if not isinstance(named, StatementFailed):
                 raise named from error
-            self._avoided.add(id, str(named).rstrip("."))
+            self._avoided.refused(id, named)
             return None
         if found is None:
             self._avoided.add(id, "the database does not write its count of attempts")
@@ -207,35 +159,13 @@ class KeyStore:
         return Claimed(id, "", attempt, False, key, lane_key, group, headers, body)
 
     def _settle_one(self, connection: sqlite3.Connection, one: Settlement, repeated: bool) -> bool:
-        statement = self._verbs[one.verb]
-        if statement is None:
-            raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
-        values = {
-            "id": one.id,
-            "delay": float(one.delay) if one.delay else None,
-            "attempt": one.attempt,
-            "reason": storable(one.reason),
-            "dead_group": self.layout.dead_group,
-        }
-        changed = connection.execute(statement.text, values).rowcount > 0
-        if changed and one.verb is Verb.BURY and self.layout.dead is not None:
-            connection.execute(self._remove.text, values)
+        changed = self._write_alone(connection, self._verbs[one.verb], one)
         return changed or (repeated and one.verb in GONE_AFTER)
 
     def _free(self, id: Any) -> None:
         key = self._key_of.pop(id, None)
         if key is not None:
             self._keys.discard(key)
-
-    def _look_now_and_then(self, connection: sqlite3.Connection, took_all: bool) -> None:
-        """Look for misspelt times after a claim, whose rows are taken: whatever fails here is no reason to forget them."""
-        if not took_all or monotonic() < self._look_at:
-            return
-        self._look_at = monotonic() + LOOK_SECONDS
-        try:
-            self._spelling.name_misspelt(connection)
-        except ShardrunError as error:
-            log.warning("%s: the look for times that cannot be compared failed: %s", self._name, error)
 
 
 def _padded(values: Sequence[Any]) -> list[Any]:

@@ -9,11 +9,14 @@ from time import monotonic
 from typing import Any
 
 from shardrun.db.avoided import Avoided
+from shardrun.db.fetched import parsed
 from shardrun.db.settling import Shared, in_effect, in_order, not_among, share, share_acked, storable
+from shardrun.db.speaking import Speaking
 from shardrun.db.sqlite import driver, sql
 from shardrun.db.sqlite.fetch import Fetch
-from shardrun.db.sqlite.lists import Sized, parsed
+from shardrun.db.sqlite.lists import Sized
 from shardrun.db.sqlite.spelling import Spelling
+from shardrun.db.statement import Statement
 from shardrun.db.store import (
     NONE_ACKED,
     WAITING_LIMIT,
@@ -26,8 +29,8 @@ from shardrun.db.store import (
     Verb,
     Waiting,
 )
-from shardrun.db.table import Layout, payload_kind
-from shardrun.errors import DeclarationProblem, ShardrunError, StatementFailed
+from shardrun.db.table import Layout
+from shardrun.errors import ShardrunError
 
 LOOK_SECONDS = 60.0
 """How often a claim that came back short looks for times that cannot be compared. Smaller: more reading of rows that wait."""
@@ -35,14 +38,86 @@ LOOK_SECONDS = 60.0
 log = logging.getLogger("shardrun")
 
 
-class SqliteStore:
+class Looks(Speaking):
+    """What both kinds of stores share: the looks at what is left, at why a claim took nothing, and for misspelt times."""
+
+    _remove: Statement
+
+    def __init__(self, layout: Layout, where: str, fetch: Fetch | None, name: str) -> None:
+        super().__init__(layout, where)
+        self._name = name
+        self._fetch = fetch
+        self._avoided = Avoided(name)
+        self._spelling = Spelling(layout, name)
+        self._look_at = 0.0
+        self._backlog = sql.backlog(layout)
+        self._waiting = sql.waiting(layout)
+        self._awaited = Sized(layout, sql.awaited)
+        self._group = [layout.group] if layout.group is not None and "group" in layout.roles else []
+        self._json = [name for name, column in layout.table.columns.items() if column.kind == "json"]
+
+    def _compile(self, connection: sqlite3.Connection, statements: Sequence[Statement], named: str) -> int:
+        """Have SQLite compile statements, without running them, and count them; `named` is in those whose values have names."""
+        with self._declared(), driver.naming_errors(connection):
+            for statement in statements:
+                nothing = dict.fromkeys(statement.parameters)
+                values = nothing if named in statement.text else list(nothing.values())
+                connection.execute(f"explain {statement.text}", values).fetchall()
+        return len(statements)
+
+    def backlog(self, connection: sqlite3.Connection, awaited: Sequence[Any]) -> Backlog:
+        """Look at what is left, along the claim's index."""
+        with driver.naming_errors(connection):
+            ready, later = connection.execute(self._backlog.text, self._group).fetchone()
+            is_awaited = any(
+                connection.execute(text, [*self._group, *piece]).fetchone()[0]
+                for text, piece in self._awaited.pieces(awaited)
+            )
+        return Backlog(ready=bool(ready), later=later, awaited=is_awaited)
+
+    def waiting(self, connection: sqlite3.Connection) -> Waiting:
+        """Look why a claim took nothing, along the claim's index."""
+        with driver.naming_errors(connection):
+            found = connection.execute(self._waiting.text, [*self._group, WAITING_LIMIT]).fetchone()
+        return Waiting._make(found)
+
+    def _look_now_and_then(self, connection: sqlite3.Connection, took_all: bool) -> None:
+        """Look for misspelt times after a claim, whose rows are taken: whatever fails here is no reason to forget them."""
+        if not took_all or monotonic() < self._look_at:
+            return
+        self._look_at = monotonic() + LOOK_SECONDS
+        try:
+            self.name_misspelt(connection)
+        except ShardrunError as error:
+            log.warning("%s: the look for times that cannot be compared failed: %s", self._name, error)
+
+    def name_misspelt(self, connection: sqlite3.Connection) -> None:
+        """Log the rows that no claim takes, because a time of theirs cannot be compared with now; each once."""
+        self._spelling.name_misspelt(connection)
+
+    def _write_alone(self, connection: sqlite3.Connection, statement: Statement | None, one: Settlement) -> bool:
+        """Write one settlement in the transaction that is open; tells whether it changed the row."""
+        if statement is None:
+            raise self._unwritable(one.verb)
+        values = {
+            "id": one.id,
+            "token": one.token,
+            "delay": float(one.delay) if one.delay else None,
+            "attempt": one.attempt,
+            "reason": storable(one.reason),
+            "dead_group": self.layout.dead_group,
+        }
+        changed = connection.execute(statement.text, values).rowcount > 0
+        if changed and one.verb is Verb.BURY and self.layout.dead is not None:
+            connection.execute(self._remove.text, values)
+        return changed
+
+
+class SqliteStore(Looks):
     """The statements of one subscription, built once; remembers which misspelt times it has named."""
 
     def __init__(self, layout: Layout, where: str, fetch: Fetch | None = None, name: str = "") -> None:
-        self.layout = layout
-        self._name = name
-        self._fetch = fetch
-        self._where = where
+        super().__init__(layout, where, fetch, name)
         keyed = layout.by_key and "partition_key" in layout.roles
         self._candidates = sql.candidates(layout, 0)
         self._others = Sized(layout, sql.candidates) if keyed else None
@@ -60,20 +135,7 @@ class SqliteStore:
         }
         self._remove = sql.remove(layout)
         self._look = Sized(layout, sql.look)
-        self._backlog = sql.backlog(layout)
-        self._waiting = sql.waiting(layout)
-        self._awaited = Sized(layout, sql.awaited)
-        self._group = [layout.group] if layout.group is not None and "group" in layout.roles else []
         self._columns = list(layout.table.columns)
-        self._spelling = Spelling(layout, name)
-        self._look_at = 0.0
-        self._avoided = Avoided(name)
-        self._json = [name for name, column in layout.table.columns.items() if column.kind == "json"]
-
-    @property
-    def payload_kind(self) -> str | None:
-        """Say what a body is: "json" (its text), "text", "binary", or None where it is a dict of the row."""
-        return payload_kind(self.layout)
 
     def prepare(self, connection: sqlite3.Connection) -> int:
         """Have SQLite compile every statement, without running it: names and types of statement are checked."""
@@ -90,15 +152,7 @@ class SqliteStore:
             self._spelling.statement,
         ]
         statements += [one for one in singles if one is not None]
-        try:
-            with driver.naming_errors(connection):
-                for statement in statements:
-                    nothing = dict.fromkeys(statement.parameters)
-                    values = nothing if ":token" in statement.text else list(nothing.values())
-                    connection.execute(f"explain {statement.text}", values).fetchall()
-        except StatementFailed as problem:
-            raise DeclarationProblem(f"{self._where}: {problem}") from problem
-        return len(statements)
+        return self._compile(connection, statements, ":token")
 
     def claim(self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows, in claim order, except those whose lane key is in `full_keys`."""
@@ -109,8 +163,7 @@ class SqliteStore:
             rows = self._free_rows(connection, text, [*self._group, *leave_out], limit)
             written = self._write_leases(connection, [row[0] for row in rows])
             bodies = self._fetch.bodies(connection, list(written)) if self._fetch else None
-        if len(rows) < limit and monotonic() >= self._look_at:
-            self._look_for_misspelt(connection)
+        self._look_now_and_then(connection, len(rows) < limit)
         if bodies is not None:
             rows = [(*row[:6], bodies[row[0]]) for row in rows if row[0] in written]
         if self.layout.row_mode:
@@ -145,18 +198,6 @@ class SqliteStore:
                 elif id not in written and id not in refused:
                     self._avoided.swallowed(id)
         return written
-
-    def _look_for_misspelt(self, connection: sqlite3.Connection) -> None:
-        """Look after a claim, whose rows are taken: whatever fails here is no reason to forget them."""
-        self._look_at = monotonic() + LOOK_SECONDS
-        try:
-            self.name_misspelt(connection)
-        except ShardrunError as error:
-            log.warning("%s: the look for times that cannot be compared failed: %s", self._name, error)
-
-    def name_misspelt(self, connection: sqlite3.Connection) -> None:
-        """Log the rows that no claim takes, because a time of theirs cannot be compared with now; each once."""
-        self._spelling.name_misspelt(connection)
 
     def lease_end(self, connection: sqlite3.Connection) -> Token:
         """Read the database's clock, plus the lease."""
@@ -199,22 +240,6 @@ class SqliteStore:
         shared, _ = share([one], drops_alone=self._alone[Verb.DROP] is not None)
         return bool(self._settle_shared(connection, shared[0])) if shared else self._settle_one(connection, one)
 
-    def backlog(self, connection: sqlite3.Connection, awaited: Sequence[Any]) -> Backlog:
-        """Look at what is left, along the claim's index."""
-        with driver.naming_errors(connection):
-            ready, later = connection.execute(self._backlog.text, self._group).fetchone()
-            is_awaited = any(
-                connection.execute(text, [*self._group, *piece]).fetchone()[0]
-                for text, piece in self._awaited.pieces(awaited)
-            )
-        return Backlog(ready=bool(ready), later=later, awaited=is_awaited)
-
-    def waiting(self, connection: sqlite3.Connection) -> Waiting:
-        """Look why a claim took nothing, along the claim's index."""
-        with driver.naming_errors(connection):
-            found = connection.execute(self._waiting.text, [*self._group, WAITING_LIMIT]).fetchone()
-        return Waiting._make(found)
-
     def _settle_shared(self, connection: sqlite3.Connection, group: Shared) -> list[Any]:
         """Write settlements that share a statement; returns the ids of those that took effect."""
         verb, token, attempt, ids = group
@@ -225,21 +250,7 @@ class SqliteStore:
         return effective
 
     def _settle_one(self, connection: sqlite3.Connection, one: Settlement) -> bool:
-        statement = self._alone[one.verb]
-        if statement is None:
-            raise StatementFailed(f"{self._where}: {one.verb.name.lower()} has no column or table to write to.")
-        values = {
-            "id": one.id,
-            "token": one.token,
-            "delay": float(one.delay) if one.delay else None,
-            "attempt": one.attempt,
-            "reason": storable(one.reason),
-            "dead_group": self.layout.dead_group,
-        }
-        changed = connection.execute(statement.text, values).rowcount > 0
-        if changed and one.verb is Verb.BURY and self.layout.dead is not None:
-            connection.execute(self._remove.text, values)
-        return changed
+        return self._write_alone(connection, self._alone[one.verb], one)
 
     def _resolve(self, connection: sqlite3.Connection, doubted: list[Settlement]) -> set[Any]:
         """Find which settlements had been committed before; no one else can be committing now."""
