@@ -17,6 +17,10 @@ from shardrun.policy.leases import Held, Stage
 LOOKS_PER_LEASE = 12
 """How often in a lease the keeper looks. Larger: more wake-ups. Smaller: leases are extended later than they want."""
 
+SOON = 0.1
+"""Seconds until a row that a child could not take is asked for. Larger: its lane stands still for longer. Smaller: a child
+that can take none, as when it cannot connect, is handed the row more often."""
+
 
 @dataclass(slots=True)
 class _Answer:
@@ -38,10 +42,27 @@ def start(replica: Replica) -> None:
 def _look(replica: Replica, service: Service) -> None:
     if replica.life is Life.ENDED:
         return
-    is_away = replica.outage is not None and not replica.outage.repeating
-    if len(service.book) and not service.extending and not is_away:
+    if len(service.book) and not service.extending and not _is_away(replica):
         extend(replica, service)
     replica.later(service.book.lease / LOOKS_PER_LEASE, lambda: _look(replica, service))
+
+
+def look_soon(replica: Replica, service: Service) -> None:
+    """Find out soon whether a row in doubt is still ours: it stands at the head of its lane until that is known."""
+    replica.later(SOON, lambda: _look_between(replica, service))
+
+
+def _look_between(replica: Replica, service: Service) -> None:
+    if replica.life is Life.ENDED or _is_away(replica):
+        return  # after an outage every lease is extended anyway
+    if service.extending:
+        look_soon(replica, service)  # the one under way may have left the row out
+    else:
+        extend(replica, service)
+
+
+def _is_away(replica: Replica) -> bool:
+    return replica.outage is not None and not replica.outage.repeating
 
 
 def extend(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardrun.coordinator import offers, route, settle
+from shardrun.coordinator import keeper, offers, route, settle
 from shardrun.coordinator.replica import Replica, log
 from shardrun.coordinator.service import Ended, Service
 from shardrun.db.store import Connection, Verb
@@ -34,6 +34,7 @@ def missed(replica: Replica, service: Service, held: Held, why: str | None) -> N
     log.info("%s row %s could not be taken for now: %s", service.name, held.id, why)
     if service.book.missed(held):
         route.put_back(service, held)
+        keeper.look_soon(replica, service)
     else:
         service.counts.lost += 1
 
