@@ -14,17 +14,15 @@ from shardrun.db.locks import Choose
 from shardrun.db.settling import with_acks
 from shardrun.db.store import NONE_ACKED, Acked, Claimed, Connection, Settlement, Store, Token
 
+Ids = Sequence[Any]
+"""Ids of rows."""
+
 
 class OfferStore(Store, Protocol):
     """The statements of one subscription whose rows are taken by children, under row locks or locks on keys."""
 
     def offer(
-        self,
-        connection: Connection,
-        limit: int,
-        full_keys: Sequence[Any],
-        offered: Sequence[Any],
-        resting: Sequence[Any],
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], offered: Ids, resting: Ids
     ) -> list[Claimed]:
         """Read up to `limit` due rows that nobody has locked at this moment, in claim order, and hold none of them.
 
@@ -44,12 +42,7 @@ class Offering(ABC):
 
     @abstractmethod
     def offer(
-        self,
-        connection: Connection,
-        limit: int,
-        full_keys: Sequence[Any],
-        offered: Sequence[Any],
-        resting: Sequence[Any],
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], offered: Ids, resting: Ids
     ) -> list[Claimed]:
         """Read rows that are to be taken."""
 

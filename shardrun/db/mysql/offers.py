@@ -11,7 +11,7 @@ from shardrun.db.mysql.driver import COMMIT, Connection, Step
 from shardrun.db.mysql.fetch import Fetch
 from shardrun.db.mysql.locks import FIRST_PAGE, LARGEST_PAGE, MOST_TRIED, RowLockStore
 from shardrun.db.mysql.store import MysqlStore
-from shardrun.db.offers import Offering
+from shardrun.db.offers import Ids, Offering
 from shardrun.db.speaking import with_bodies
 from shardrun.db.statement import Statement
 from shardrun.db.store import Claimed, Settlement, Token, Verb
@@ -34,12 +34,7 @@ class RowOfferStore(Offering, RowLockStore):
         return [self._take, self._stamped, *super().statements()]
 
     def offer(
-        self,
-        connection: Connection,
-        limit: int,
-        full_keys: Sequence[Any],
-        offered: Sequence[Any],
-        resting: Sequence[Any],
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], offered: Ids, resting: Ids
     ) -> list[Claimed]:
         """Read up to `limit` due rows that nobody has locked at this moment, in claim order; their locks end at once."""
         try:
@@ -84,12 +79,7 @@ class KeyOfferStore(RowOfferStore):
         return [self._read, offers_sql.are_free(1), *super().statements()]
 
     def offer(
-        self,
-        connection: Connection,
-        limit: int,
-        full_keys: Sequence[Any],
-        offered: Sequence[Any],
-        resting: Sequence[Any],
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], offered: Ids, resting: Ids
     ) -> list[Claimed]:
         """Read up to `limit` due rows whose keys nobody holds at this moment, nor any row that is offered now."""
         self._key_of = {id: self._key_of[id] for id in offered if id in self._key_of}

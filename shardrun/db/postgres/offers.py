@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardrun.db.offers import Offering
+from shardrun.db.offers import Ids, Offering
 from shardrun.db.postgres import apart, driver, locks_sql, offers_sql
 from shardrun.db.postgres.driver import COMMIT, Connection, Step
 from shardrun.db.postgres.fetch import Fetch
@@ -34,12 +34,7 @@ class RowOfferStore(Offering, HoldingStore):
         return [self._offer, self._take, self._stamped, *super().statements()]
 
     def offer(
-        self,
-        connection: Connection,
-        limit: int,
-        full_keys: Sequence[Any],
-        offered: Sequence[Any],
-        resting: Sequence[Any],
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], offered: Ids, resting: Ids
     ) -> list[Claimed]:
         """Read up to `limit` due rows that nobody has locked at this moment, in claim order; their locks end at once."""
         values = self._values(limit, full_keys) | {"avoided": self._ids([*self._avoided.ids(), *offered, *resting])}
@@ -80,12 +75,7 @@ class KeyOfferStore(RowOfferStore):
         return [self._free_keys, *super().statements()]
 
     def offer(
-        self,
-        connection: Connection,
-        limit: int,
-        full_keys: Sequence[Any],
-        offered: Sequence[Any],
-        resting: Sequence[Any],
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], offered: Ids, resting: Ids
     ) -> list[Claimed]:
         """Read up to `limit` due rows whose keys nobody holds at this moment, nor any row that is offered now."""
         self._key_of = {id: self._key_of[id] for id in offered if id in self._key_of}

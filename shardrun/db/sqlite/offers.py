@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from shardrun.db.offers import Offering
+from shardrun.db.offers import Ids, Offering
 from shardrun.db.sqlite import driver
 from shardrun.db.sqlite.fetch import Fetch
 from shardrun.db.sqlite.locks import Keys, KeyStore
@@ -50,12 +50,7 @@ class KeyOfferStore(Offering, KeyStore):
         return [*super().statements(), self._stamps.statement]
 
     def offer(
-        self,
-        connection: sqlite3.Connection,
-        limit: int,
-        full_keys: Sequence[Any],
-        offered: Sequence[Any],
-        resting: Sequence[Any],
+        self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any], offered: Ids, resting: Ids
     ) -> list[Claimed]:
         """Read up to `limit` due rows in claim order, each of a key that no row in work has; the keys are held from now on."""
         for id in set(self._key_of).difference(offered):
