@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from shardrun.coordinator import clock
 from shardrun.coordinator.service import Lane
 from shardrun.coordinator.waiting import Events
-from shardrun.policy.leases import Held, Stage
+from shardrun.policy.leases import Held, Hold, Stage
 from shardrun.policy.timeouts import Runs
 from shardrun.ring import Ring, create, words
 from shardrun.ring.wire import Frames, pack
@@ -152,11 +153,22 @@ class Child:
         if self.state is not State.DEAD:
             self.deliveries.words[words.DRAINING] = 1
 
-    def held_until(self) -> None:
-        """Tell the child until when every row that it was handed is surely held, after leases were extended (R14)."""
+    def started(self) -> list[int]:
+        """List the deliveries that its lanes run, a moment old; nothing can keep those from having begun."""
+        return [] if self.state is State.DEAD else self.running()
+
+    def held_until(self, started: Collection[int]) -> None:
+        """Tell the child until when every row that it was handed is surely held, after leases were extended (R14).
+
+        A lost row counts unless it had `started` a while ago: it must not start, while others wait behind one that runs.
+        """
         if self.state is State.DEAD:
             return
-        extended = (held.deadline for held in self.handed.values() if held.stage is not Stage.TAKEN)
+        extended = (
+            held.deadline
+            for no, held in self.handed.items()
+            if held.stage is not Stage.TAKEN and (held.hold is not Hold.LOST or no not in started)
+        )
         until = min(extended, default=0.0)
         self.deliveries.words[words.EXTENDED] = int(until * 1e9) if 0 < until < float("inf") else 0
 

@@ -81,6 +81,7 @@ def extend(
     groups = _by_token(rows)
     service.book.extending(rows)
     service.extending = True
+    started = {child: child.started() for child in replica.children}
 
     def work(connection: Connection) -> _Answer:
         return _extend(service, connection, groups)
@@ -89,6 +90,8 @@ def extend(
         answer = result if isinstance(result, _Answer) else _Answer(error=result)
         service.extending = False
         _note(replica, service, rows, answer, now + service.book.lease)
+        for child in replica.children:
+            child.held_until(started.get(child, ()))
         if then:
             then(answer.error)
 
@@ -136,8 +139,6 @@ def _note(replica: Replica, service: Service, rows: list[Held], answer: _Answer,
     else:
         for held in service.book.extended(rows, answer.new or "", deadline, answer.extended, answer.busy):
             _lost(service, held)
-    for child in replica.children:
-        child.held_until()
     if isinstance(error, ConnectionLost | DatabaseUnreachable):
         replica.connection_lost(error)
     elif isinstance(error, Conflict):

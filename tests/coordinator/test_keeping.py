@@ -110,6 +110,19 @@ def test_a_row_that_runs_and_is_lost_is_counted_when_it_ends_and_written_nowhere
     assert desk.store.asked("settle") == []
 
 
+def test_a_row_that_runs_and_is_lost_keeps_no_row_behind_it_from_starting(make_desk: MakeDesk) -> None:
+    """R14: the child learns until when those are held; where the lost one has not started itself, it must not."""
+    desk = holding(make_desk, 2, lanes=(2,))
+    child = desk.replica.children[0]
+    steal(desk, 1)
+    extend(desk)
+    assert child.deliveries.words[words.EXTENDED] == 0
+    desk.hand.run(1, desk.service.lanes.index(desk.held(1).lane))
+    desk.held(2).deadline -= desk.service.book.lease / 2
+    extend(desk)
+    assert child.deliveries.words[words.EXTENDED] == int(desk.held(2).deadline * 1e9) > 0
+
+
 def test_a_settlement_waits_for_the_answer_of_an_extension(make_desk: MakeDesk) -> None:
     """R1: the token that the row carries must be known; rows that are not being extended do not wait."""
     desk = holding(make_desk, 2, threads=3)
