@@ -83,9 +83,20 @@ def route(replica: Replica) -> None:
 
 
 def _cleared(replica: Replica) -> Cleared:
-    """Map children that must get nothing until they are idle to the lane whose first row is to run there alone (R7)."""
+    """Map children that must get nothing until they are idle to the lane where a row is to run there alone (R7).
+
+    For a row that any lane may take that is the child that will be idle first, by what it has in hand.
+    """
     lanes = (lane for service in replica.services for lane in service.lanes)
-    return {lane.child: lane for lane in lanes if lane.waiting and lane.waiting[0].alone}
+    cleared = {lane.child: lane for lane in lanes if lane.waiting and lane.waiting[0].alone}
+    for service in replica.services:
+        if service.waiting and service.waiting[0].alone:
+            able = [lane for lane in service.lanes if not lane.waiting and lane.child.is_ready]
+            able = [lane for lane in able if lane.child not in cleared]
+            if able:
+                chosen = min(able, key=lambda lane: len(lane.child.handed))
+                cleared[chosen.child] = chosen
+    return cleared
 
 
 def _feed(replica: Replica, lane: Lane, most: int, frames: list[Frame], now: float) -> None:
@@ -102,7 +113,9 @@ def _feed(replica: Replica, lane: Lane, most: int, frames: list[Frame], now: flo
 def _spread(replica: Replica, service: Service, most: int, frames: Frames, now: float, cleared: Cleared) -> None:
     """Deal rows that any lane may take, each to the lane that has the fewest."""
     open_lanes = [
-        lane for lane in service.lanes if not lane.waiting and _has_room(lane, most) and lane.child not in cleared
+        lane
+        for lane in service.lanes
+        if not lane.waiting and _has_room(lane, most) and cleared.get(lane.child, lane) is lane
     ]
     waiting = service.waiting
     if service.subscription.batch is not None:
