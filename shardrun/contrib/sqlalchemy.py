@@ -12,8 +12,9 @@ import threading
 from functools import cache
 from types import TracebackType
 from typing import Any
+from weakref import WeakSet
 
-from sqlalchemy import Connection, Engine, NullPool, create_engine
+from sqlalchemy import Connection, Engine, NullPool, Pool, create_engine
 from sqlalchemy.orm import Session
 
 from shardrun.delivery import Delivery
@@ -29,6 +30,7 @@ NOT_OURS = ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate")
 """What SQLAlchemy would do to the driver's connection, and leaves to shardrun."""
 
 _lent = threading.local()
+_prepared = WeakSet[Any]()
 
 
 class DeliverySession(Session):
@@ -69,19 +71,33 @@ def session(delivery: Delivery, **settings: Any) -> Session:
 def _joined(transaction: Any) -> Connection:
     """Open a SQLAlchemy connection over the driver's, in the transaction that is open there."""
     packages = [base.__module__.partition(".")[0] for base in type(transaction).__mro__]
+    engine, preparing = _engine(next(URLS[package] for package in packages if package in URLS))
     _lent.connection = transaction
-    connection = _engine(next(URLS[package] for package in packages if package in URLS)).connect()
+    if transaction not in _prepared:
+        preparing.connect().close()
+        _prepared.add(transaction)
+    connection = engine.connect()
     connection.begin()
     return connection
 
 
 @cache
-def _engine(url: str) -> Engine:
-    """Make an engine that has no connections of its own and ends no transaction."""
-    engine = create_engine(url, creator=lambda: _lent.connection, poolclass=NullPool, pool_reset_on_return=None)
+def _engine(url: str) -> tuple[Engine, Pool]:
+    """Make an engine that has no connections of its own and ends no transaction, and the pool that prepares the driver's.
+
+    What SQLAlchemy does to each connection that it opens is done once to one that serves many deliveries: some of it adds up.
+    """
+    engine = create_engine(url, creator=_its, poolclass=NullPool, pool_reset_on_return=None)
     for name in NOT_OURS:
         setattr(engine.dialect, name, _leave)
-    return engine
+    preparing = engine.pool
+    engine.pool = NullPool(_its, reset_on_return=None, dialect=engine.dialect)
+    return engine, preparing
+
+
+def _its() -> Any:
+    """Give the driver's connection of the delivery that runs in this thread."""
+    return _lent.connection
 
 
 def _leave(connection: Any) -> None:

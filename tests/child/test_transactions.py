@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from shardrun.ring import words
 from shardrun.ring.wire import Report
 from shardrun.signature import plan
 from tests.proxy import Proxy
+from tests.servers import Postgres
 from tests.store.place import Holder, Place, usual
 from tests.waiting import eventually
 
@@ -484,6 +486,26 @@ def test_a_sqlalchemy_session_lives_inside_the_transaction(
             assert sorted(child.notes()) == ["after", "before", "kept"]
         elif id == 3:
             assert child.notes() == []
+
+
+def test_a_connection_of_many_deliveries_is_prepared_for_sqlalchemy_once(
+    postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Contract 1: what SQLAlchemy adds to a connection does not add up; a notice is logged once each time."""
+    made = Place("postgres", postgres.new_database())
+    made.create_usual()
+    made.fill(3, payload="{}")
+
+    def handle(body: dict[str, Any], delivery: Delivery) -> None:
+        with session(delivery) as db:
+            db.execute(sqlalchemy.text("do $$ begin raise notice 'written'; end $$"))
+
+    child = Child(made, handle)
+    with caplog.at_level(logging.INFO, "sqlalchemy.dialects.postgresql"):
+        assert [child.run(id).code for id in (1, 2, 3)] == [words.ACK] * 3
+    assert caplog.text.count("written") == 3
+    child.pool.close()
+    made.close()
 
 
 def test_a_flush_that_fails_at_the_end_fails_the_attempt(serve: Serve) -> None:
