@@ -15,10 +15,10 @@ from shardrun.child.call import MICROSECONDS, boot_time
 from shardrun.child.endings import Ending, error_text
 from shardrun.child.logs import running
 from shardrun.child.pools import Reserved
-from shardrun.child.transactional import CHANGED, NOT_OURS, TransactionalCall, settlement_of
+from shardrun.child.transactional import CHANGED, FATES, NOT_OURS, TransactionalCall, settlement_of
 from shardrun.db import inserted
 from shardrun.db.store import Connection
-from shardrun.db.taking import TransactionEnded
+from shardrun.db.taking import Fate, TransactionEnded
 from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFailed
 from shardrun.policy.endings import Settled
 from shardrun.policy.verbs import ACK, DROP, FAILED, UNDECODABLE
@@ -133,8 +133,11 @@ class TransactionalBatchCall(TransactionalCall, BatchCall):
         keep: bool,
         error: ConnectionLost,
     ) -> list[Frame]:
-        """Find out by the first row what became of all: they were committed together, or none was."""
-        first = rows[0]
+        """Find out by one row what became of all: they were committed together, or none was.
+
+        One that was put off may look like another's (`Fate.LOST`), so it is asked for only where there is no other.
+        """
+        first = next((row for row in rows if FATES[decided[row[0]][0].verb] is not Fate.FREE), rows[0])
         found = self._look(first, began, place, ended[first[0]], decided[first[0]][0], keep)
         if found[1] == LOST:
             return [self._unrun(row, began, LOST, found[4]) for row in rows]
