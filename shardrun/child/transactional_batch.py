@@ -6,7 +6,7 @@ where none is; whatever keeps one row from being settled fails the attempts of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from shardrun.child import guard
@@ -63,19 +63,18 @@ class TransactionalBatchCall(TransactionalCall, BatchCall):
         return reports + missed
 
     def _take_all(self, connection: Connection, rows: Sequence[Frame], deadline: float) -> list[Frame]:
-        """Begin with the first row that can be taken, and take what can be had of the others without waiting."""
+        """Begin with the first row that can be taken, and take what can be had of the others without waiting, in order."""
         patience = min(self._patience, deadline - boot_time())
-        for place, row in enumerate(rows):
+        while rows:
+            row, *rows = rows
             try:
-                if not self._taking.take(connection, row[2], row[9], patience):
-                    continue
+                if self._taking.take(connection, row[2], row[9], patience):
+                    also = self._taking.take_also(connection, [(other[2], other[9]) for other in rows])
+                    return [row, *_in_order(rows, also)]
             except Conflict:
                 patience = 0.0
                 self._taking.abandon(connection)
-                continue
-            others = rows[place + 1 :]
-            also = self._taking.take_also(connection, [(other[2], other[9]) for other in others])
-            return [row, *(other for other in others if other[2] in also)]
+            rows = _behind(row, rows)
         return []
 
     def _handle_all(self, no: int, rows: Sequence[Frame], connection: Connection) -> tuple[Ends, bool]:
@@ -157,3 +156,20 @@ class TransactionalBatchCall(TransactionalCall, BatchCall):
                 ending = self._failed(row, error)
             reports.append(self._unsettled(row, began, place, ending))
         return reports
+
+
+def _in_order(rows: Sequence[Frame], had: Collection[Any]) -> list[Frame]:
+    """Choose, of rows that could be had, those that do not pass one that could not."""
+    kept = []
+    while rows:
+        row, *rows = rows
+        if row[2] in had:
+            kept.append(row)
+        else:
+            rows = _behind(row, rows)
+    return kept
+
+
+def _behind(missed: Frame, rows: Sequence[Frame]) -> Sequence[Frame]:
+    """Leave out what might pass a row that could not be taken: the keys of two rows may be the same (D1)."""
+    return rows if missed[5] is None else [row for row in rows if row[5] is None]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from shardrun import DeadLetter, Delivery, Drop, Retry
@@ -26,12 +27,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     yield from a_place(request, tmp_path)
 
 
-def ran(child: Child, **tokens: str) -> list[Report]:
+def ran(child: Child, keys: str = "") -> list[Report]:
     """Hand over the three rows as a batch, and return the report of each."""
     until = boot_time() + 20
     rows = [
-        (id, 0, id, row.attempt, until, None, None, None, row.body, tokens.get(f"token_{id}", row.token), False)
-        for id, row in sorted(child.claimed.items())
+        (id, 0, id, row.attempt, until, key, None, None, row.body, row.token, False)
+        for (id, row), key in zip(sorted(child.claimed.items()), keys or [None] * 3, strict=True)
     ]
     no, code, _, *rest = child.call.run((1, 0, rows, 0, until), boot_time())
     assert (no, code) == (1, words.EACH)
@@ -95,6 +96,27 @@ def test_a_row_that_is_not_ours_any_more_is_left_out(serve: Serve, place: Place,
     assert codes(reports) == expected
     assert seen == [3 - other]
     assert (reports[2].verb, child.fate(3)) == (Verb.BURY.value, Fate.DEAD)
+
+
+@pytest.mark.parametrize(("locked", "runs"), [(1, []), (2, [1])])
+def test_no_row_passes_one_with_a_key_that_is_locked_for_now(postgres: Postgres, locked: int, runs: list[int]) -> None:
+    """D1, B6: a row that its owner is changing waits, and with it what follows it in the batch and may have its key."""
+    made = Place("postgres", postgres.new_database())
+    made.create_usual()
+    made.fill(3, payload="{}")
+    seen: list[Any] = []
+
+    def handle(rows: list[dict[str, Any]], deliveries: list[Delivery]) -> None:
+        seen.extend(each.id for each in deliveries)
+
+    child = Child(made, handle, batch=3)
+    with psycopg.connect(made.dsn) as changing:
+        changing.execute("update q set payload = payload where id = %s", (locked,))
+        reports = ran(child, "aba")
+    assert codes(reports) == [words.ACK if id in runs else words.MISSED for id in (1, 2, 3)]
+    assert seen == runs
+    child.pool.close()
+    made.close()
 
 
 def test_a_commit_of_the_handlers_own_acks_no_row(serve: Serve, place: Place) -> None:  # noqa: F811
