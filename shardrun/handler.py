@@ -71,7 +71,7 @@ def _of_queue(queue: Queue[Any]) -> Iterator[ShardrunError]:
     if queue.fetch is not None and (wrong := fetching.problem(queue.fetch)):
         yield DeclarationProblem(f"{where}: {wrong}")
     if queue.fifo:
-        yield NotInThisVersion(where, f"fifo={queue.fifo!r}")
+        yield from _of_fifo(queue, where)
     if queue.advisory_lock is not None:
         if queue.locked_until is not None:
             yield DeclarationProblem(
@@ -85,6 +85,42 @@ def _of_queue(queue: Queue[Any]) -> Iterator[ShardrunError]:
         yield DeclarationProblem(f"{where}: isolation={queue.isolation!r} is no isolation level. Use one of {known}.")
 
 
+def _of_fifo(queue: Queue[Any], where: str) -> Iterator[ShardrunError]:
+    for role, why in (("group", "its groups are what is kept in order"), ("attempt", _BEGUN)):
+        if getattr(queue, role) is None:
+            yield DeclarationProblem(f'{where}: fifo=True needs {role}="<column>": {why}.')
+    if queue.advisory_lock is not None:
+        yield NotInThisVersion(where, "fifo=True with advisory_lock=", "Choose one.")
+
+
+_BEGUN = "a row that has begun is known by its count of attempts, and nothing passes it"
+
+
+def _strands(each: Subscription) -> Iterator[ShardrunError]:
+    """Refuse what does not go with an order over all replicas."""
+    queue, row_lock = each.queue, each.queue.form is Form.ROW_LOCK
+    if queue.fifo and (each.by_key or each.key_scope == "cluster"):
+        yield UsageProblem(
+            f"{subject(each)} asks for order by key, and fifo=True of queue {queue.name} gives order by group: one row of a "
+            "group at a time, over all replicas. Choose one: workers=n goes with fifo."
+        )
+    elif queue.fifo and row_lock and (each.transactional or each.batch is not None):
+        asked = "transactional=True" if each.transactional else "batch="
+        way_out = 'Give the queue a lease column: locked_until="<column>".'
+        yield NotInThisVersion(subject(each), f"{asked} with fifo=True in the row lock form", way_out)
+    elif each.key_scope == "cluster" and queue.partition_key is not None:
+        if queue.form is not Form.LEASE:
+            way_out = 'Give the queue a lease column: locked_until="<column>".'
+            yield NotInThisVersion(subject(each), f'key_scope="cluster" in the {queue.form.value} form', way_out)
+        if queue.attempt is None:
+            yield DeclarationProblem(f'{subject(each)}: key_scope="cluster" needs attempt="<column>": {_BEGUN}.')
+        if not each.by_key:
+            yield UsageProblem(
+                f'{subject(each)}: key_scope="cluster" orders rows by key, and workers={each.workers} does not. Use '
+                f"workers_by_key={each.workers}."
+            )
+
+
 def _signature(each: Subscription) -> Iterator[ShardrunError]:
     try:
         check_signature(each)
@@ -92,9 +128,7 @@ def _signature(each: Subscription) -> Iterator[ShardrunError]:
         yield problem
 
 
-def _later_versions(each: Subscription) -> Iterator[ShardrunError]:
-    if each.key_scope == "cluster":
-        yield NotInThisVersion(subject(each), f"key_scope={each.key_scope!r}")
+def _modes(each: Subscription) -> Iterator[ShardrunError]:
     if each.transactional and inspect.iscoroutinefunction(each.function):
         yield UsageProblem(
             f"{subject(each)} is transactional and async def: the statements of its transaction would block the event loop. "
@@ -235,7 +269,8 @@ def _same_rows(found: Sequence[tuple[Subscription, tuple[str, ...]]]) -> Iterato
 
 _CHECKS: tuple[Callable[[Subscription], Iterator[ShardrunError]], ...] = (
     _signature,
-    _later_versions,
+    _strands,
+    _modes,
     _lanes,
     _times,
     _retry,

@@ -88,7 +88,14 @@ class Subscription:
     @property
     def by_key(self) -> bool:
         """Tell whether rows of one partition key share a lane (asked for, or by default where the queue has keys)."""
-        return self.workers_by_key is not None or (self.workers is None and self.queue.partition_key is not None)
+        return self.workers_by_key is not None or (
+            self.workers is None and self.queue.partition_key is not None and not self.queue.fifo
+        )
+
+    @property
+    def has_strands(self) -> bool:
+        """Tell whether rows keep an order over all replicas: within FIFO groups, or within keys (D3, D4)."""
+        return self.queue.fifo or self.key_scope == "cluster"
 
     def lanes(self, children: int) -> int:
         """Count the lanes of one replica; unset means one per child."""

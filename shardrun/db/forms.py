@@ -67,6 +67,9 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.ADVISORY, Mode.BOTH): (LATER, LATER, LATER),
 }
 
+STRANDED: frozenset[On] = frozenset()
+"""Databases that keep an order over all replicas: in FIFO groups, and in keys under `key_scope="cluster"`."""
+
 # What holds wherever a cell is there: for the row lock, the lease, the advisory lock.
 GUARANTEES: Mapping[str, tuple[str, str, str]] = {
     "chosen by": ("neither role", "`locked_until=`", '`advisory_lock="accounts-{account}"`'),
@@ -142,6 +145,9 @@ def refusals(on: On, subscription: Subscription) -> Iterator[ShardrunError]:
     queue, asked = subscription.queue, mode(subscription)
     found = cell(queue.form, asked, on)
     if found.is_there:
+        if subscription.has_strands and on not in STRANDED:
+            order = "fifo=True" if queue.fifo else f'key_scope="{subscription.key_scope}"'
+            yield NotInThisVersion(where(queue), f"{order} on {on.value}")
         return
     if found.refusal is not None:
         yield Unsupported(f"{where(queue)}: {found.refusal.format(table=queue.table, id=queue.id)}")

@@ -78,6 +78,7 @@ class Layout:
     form: Form = Form.LEASE
     lock_key: tuple[Piece, ...] = ()  # the pieces of the key that an advisory lock is on
     isolation: str | None = None
+    strand: str | None = None  # the role whose equal values make a strand (see db/strands.py)
 
     def column(self, role: str) -> Column | None:
         """Find the column that plays a role, if one does."""
@@ -94,9 +95,25 @@ class Layout:
         return tuple(role for role in ("priority", "retry_after", "id") if role in self.roles)
 
     @property
+    def is_fifo(self) -> bool:
+        """Tell whether strands are FIFO groups: one row of each in work at a time."""
+        return self.strand == "group"
+
+    @property
+    def strand_order(self) -> tuple[str, ...]:
+        """List the roles that make the order within a strand, behind rows that have begun.
+
+        Under `key_scope="cluster"` a row that is put off keeps its place, and so the due time has no part in it.
+        """
+        return self.order if self.is_fifo else tuple(role for role in self.order if role != "retry_after")
+
+    @property
     def index(self) -> tuple[str, ...]:
         """List the roles whose columns the claim's index needs, in order."""
-        return (*(("group",) if self.group is not None else ()), *self.order)
+        group = ("group",) if self.group is not None or self.is_fifo else ()
+        if self.strand is None:
+            return (*group, *self.order)
+        return (*group, *(() if self.is_fifo else (self.strand,)), "attempt", *self.strand_order)
 
 
 def lay(table: Table, subscription: Subscription, dead: Table | None = None) -> Layout:
@@ -122,7 +139,14 @@ def lay(table: Table, subscription: Subscription, dead: Table | None = None) -> 
         form=subscription.queue.form,
         lock_key=_lock_key(subscription.queue.advisory_lock),
         isolation=subscription.queue.isolation,
+        strand=_strand(subscription),
     )
+
+
+def _strand(subscription: Subscription) -> str | None:
+    if subscription.queue.fifo:
+        return "group"
+    return "partition_key" if subscription.key_scope == "cluster" else None
 
 
 def _lock_key(template: str | None) -> tuple[Piece, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardrun import handler
-from shardrun.errors import DeclarationProblem, NotInThisVersion, ShardrunError, UsageProblem
+from shardrun.errors import DeclarationProblem, ShardrunError, UsageProblem
 from shardrun.registry import load
 
 Handlers = Callable[[str], Path]
@@ -180,32 +180,63 @@ def test_a_bad_max_attempts_does_not_hide_its_missing_home(handlers: Handlers) -
     assert "nowhere to put a row after attempt 5" in texts[1]
 
 
-def test_what_a_later_version_brings_is_refused_by_name(handlers: Handlers) -> None:
-    """Contract: never half done. Forms and modes are refused where the database is known (tests/store/test_forms.py)."""
-    problem = only(handlers, with_settings('key_scope="cluster", workers_by_key=2'))
-    assert str(problem) == (
-        "handler render (handlers.py:9): key_scope='cluster' is not in this version of shardrun. Leave it out."
-    )
-    assert isinstance(problem, NotInThisVersion)
+@pytest.mark.parametrize(
+    ("queue", "settings", "said"),
+    [
+        ("fifo=True, attempt='n'", "", 'fifo=True needs group="<column>": its groups are what is kept in order.'),
+        ("fifo=True, group='g'", "", 'fifo=True needs attempt="<column>": a row that has begun is known by its count'),
+        (
+            "fifo=True, group='g', attempt='n', partition_key='k'",
+            "workers_by_key=2",
+            "asks for order by key, and fifo=True of queue q gives order by group",
+        ),
+        (
+            "fifo=True, group='g', attempt='n'",
+            "transactional=True",
+            "transactional=True with fifo=True in the row lock",
+        ),
+        ("fifo=True, group='g', attempt='n'", "batch=2", "batch= with fifo=True in the row lock form is not in this"),
+        (
+            "fifo=True, group='g', attempt='n', advisory_lock='{g}'",
+            "",
+            "fifo=True with advisory_lock= is not in this version of shardrun. Choose one.",
+        ),
+        ("partition_key='k', attempt='n'", "key_scope='cluster'", "in the row lock form is not in this version"),
+        ("partition_key='k', locked_until='l'", "key_scope='cluster'", 'key_scope="cluster" needs attempt="<column>"'),
+        (
+            "partition_key='k', locked_until='l', attempt='n'",
+            "key_scope='cluster', workers=4",
+            'key_scope="cluster" orders rows by key, and workers=4 does not. Use workers_by_key=4.',
+        ),
+    ],
+)
+def test_an_order_over_replicas_needs_what_it_stands_on(
+    handlers: Handlers, queue: str, settings: str, said: str
+) -> None:
+    """D3, D4, A5: a group or a key, a count of attempts, and a form that has it."""
+    body = "rows: list[dict]" if "batch" in settings else "row: dict"
+    problem = only(handlers, f'q = Queue("t", id="id", {queue})\n@q.handler({settings})\ndef run({body}): ...')
+    assert said in str(problem)
 
 
-def test_what_a_later_version_brings_to_queues_is_refused_by_name(handlers: Handlers) -> None:
-    """Contract: once per queue, however many handlers it has."""
-    problems = found(
+def test_an_order_over_replicas_is_taken_by_the_forms_that_have_it(handlers: Handlers) -> None:
+    """D3, D4: FIFO with both forms, with any group or one; keys with leases, whether the number of lanes is said or not."""
+    assert not found(
         handlers,
         """
-        q = Queue("t", id="id", group="g", fifo=True)
+        a = Queue("a", id="id", group="g", attempt="n", fifo=True)
+        b = Queue("b", id="id", group="g", attempt="n", fifo=True, partition_key="k", locked_until="l")
+        c = Queue("c", id="id", partition_key="k", attempt="n", locked_until="l")
 
-        @q.handler(group="a")
-        def one(row): ...
+        @a.handler(group="one")
+        @b.handler(transactional=True)
+        @c.handler(key_scope="cluster", workers_by_key=2)
+        def run(row: dict): ...
 
-        @q.handler(group="b")
-        def two(row): ...
+        @a.handler(group="two")
+        def other(row: dict): ...
         """,
     )
-    assert [str(each).split(" is not in")[0] for each in problems] == [
-        "queue q (handlers.py:4): fifo=True",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +294,7 @@ def test_all_problems_of_all_handlers_come_at_once(handlers: Handlers) -> None:
     problems = found(
         handlers,
         """
-        a = Queue("a", id="id", fifo=True)
+        a = Queue("a", id="id", attempt="n", fifo=True)
         b = Queue("b", id="id")
         @a.handler(lease=0)
         def one(): ...
@@ -334,7 +365,7 @@ def test_a_typed_queue_is_named_by_the_line_that_declares_it(handlers: Handlers)
     texts = found(
         handlers,
         """
-        q = Queue[int]("t", id="id", fifo=True)
+        q = Queue[int]("t", id="id", attempt="n", fifo=True)
         s = Queue[int].standard("s")
 
         @q.handler()

@@ -1,0 +1,190 @@
+"""Claim rows that keep an order over all replicas, strand by strand.
+
+A strand is the rows of one FIFO group (`fifo=True`), or of one partition key under `key_scope="cluster"`. Rows of a strand
+stand in this order: those that have begun (their `attempt` is above 0), then the others; each by `Layout.strand_order`.
+
+FIFO             a strand is free while none of its rows is held and none that has begun is put off; its head is the first
+                 row in order that has begun or is due, and one row is claimed
+key_scope        a row is claimed only if each unfinished row before it is held by this replica, or claimed with it
+
+    look: which strands are free, without locks -> take: guard a strand, then, in a new statement, look again and claim (R5, R6)
+
+A claim looks at strands that a row of this replica has just left, and at some others in turn, from where the last claim has
+ended: so a thousand that are blocked slow none that is not, and none is looked at again before its turn. Rows that have no
+strand, their column being NULL, are claimed as in any table.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from time import monotonic
+from typing import Any, NamedTuple, Protocol
+
+from shardrun.db.store import Claimed, Connection, Store
+from shardrun.db.table import Layout
+from shardrun.queue import Form
+
+FEWEST, MOST_AT_ONCE = 64, 4096
+"""Strands that one look visits, behind those that were left. Larger: fewer looks past blocked ones; smaller: less in vain."""
+
+MOST_VISITED = 20_000
+"""Strands that a claim visits before it gives up for now. Larger: a free one behind more blocked ones is found at once.
+Smaller: less work on a table where all are blocked."""
+
+GUARDED = 0.05
+"""Seconds until a strand that seemed free and was not, as while another replica guards it, is looked at again. Larger: it
+waits for longer. Smaller: more looks in vain."""
+
+MOST_REMEMBERED = 10_000
+"""Strands that are remembered as left, or as falling due. Beyond them strands are found in their turn."""
+
+
+class Seen(NamedTuple):
+    """A strand that was looked at."""
+
+    strand: Any
+    is_free: bool
+    seconds: float | None = None  # until a row that has begun falls due, where that is what it waits for
+
+
+class Verbs(Protocol):
+    """What a database does for a claim of strands."""
+
+    def look(
+        self,
+        connection: Connection,
+        these: Sequence[Any],
+        after: Any | None,
+        visits: int,
+        full_keys: Sequence[Any],
+        held: Collection[Any],
+    ) -> tuple[list[Seen], list[Seen]]:
+        """Look, without locks, at `these` strands, and at the `visits` next ones behind `after` in the database's order
+        (None: from the first); fewer than `visits` say that there is none behind them.
+
+        `full_keys` are lane keys of strands that are not free, whatever their rows say; `held` are the ids of rows that this
+        replica holds.
+        """
+
+    def take(self, connection: Connection, strands: Sequence[Any], limit: int, held: Collection[Any]) -> list[Claimed]:
+        """Guard strands that nobody else guards, look at them again in a new statement, and claim up to `limit` rows in all.
+
+        Rows come strand by strand, each in order. A guard is let go of behind the COMMIT; under row locks it holds as long
+        as the transaction, and the first strand that gives a row is the only one.
+        """
+
+    def strand_of(self, row: Claimed) -> Any:
+        """Give the strand of a row that `take` returned, as `look` names it."""
+
+
+class StrandStore(Store, Protocol):
+    """The statements of one subscription whose claims go by strands."""
+
+    def claim_strands(
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], held: Collection[Any]
+    ) -> list[Claimed]:
+        """Take up to `limit` rows; `held` are the ids of all rows that this replica holds. One claim at a time (C4)."""
+
+
+@dataclass(slots=True)
+class Strands:
+    """Where the claims of one subscription look next."""
+
+    verbs: Verbs
+    after: Any | None = None  # the strand where the last claim ended
+    left: dict[Any, None] = field(default_factory=dict)  # strands that a row of ours has left, in that order
+    due: list[tuple[float, int, Any]] = field(default_factory=list)  # strands that wait for a time, as a heap
+    strand_of: dict[Any, Any] = field(default_factory=dict)  # of the rows that were claimed and are held
+    numbered: int = 0
+
+    def claim(
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], held: Collection[Any]
+    ) -> list[Claimed]:
+        """Take up to `limit` rows; fewer say nothing of what is there, none says that no strand is free."""
+        self._note_left(held)
+        rows: list[Claimed] = []
+        visits, visited, whole = max(FEWEST, 2 * limit), 0, self.after is None
+        while True:
+            these = self._next_left(limit)
+            left, walked = self.verbs.look(connection, these, self.after, visits, full_keys, held)
+            free = [seen.strand for seen in walked if seen.is_free]
+            self.after = free[limit - 1] if len(free) >= limit else walked[-1].strand if walked else None
+            at_end = len(walked) < visits and len(free) < limit
+            if at_end:
+                self.after = None
+            wanted = list(dict.fromkeys([*free, *(seen.strand for seen in left if seen.is_free)]))
+            rows = self._take(connection, wanted, limit, held)
+            for seen in left:
+                if seen.seconds is not None:
+                    self._add_due(seen.strand, seen.seconds)
+            visited += len(walked)
+            if rows or (at_end and whole and not self.left) or visited >= MOST_VISITED:
+                return rows
+            whole = whole or at_end
+            visits = min(4 * visits, MOST_AT_ONCE)
+
+    @property
+    def next_due(self) -> float | None:
+        """Say in how many seconds a remembered strand wants to be looked at, if any does."""
+        return max(0.0, self.due[0][0] - monotonic()) if self.due else None
+
+    def _take(self, connection: Connection, wanted: list[Any], limit: int, held: Collection[Any]) -> list[Claimed]:
+        rows = self.verbs.take(connection, wanted, limit, held) if wanted else []
+        self.strand_of |= {row.id: self.verbs.strand_of(row) for row in rows}
+        taken = {self.strand_of[row.id] for row in rows}
+        for strand in wanted:
+            if strand in taken:
+                continue
+            if len(rows) < limit:
+                self._add_due(strand, GUARDED)
+            else:  # it was not tried
+                self._add_left(strand)
+        return rows
+
+    def _note_left(self, held: Collection[Any]) -> None:
+        """Find the strands that rows of ours have left since the last claim, and those that fall due by now."""
+        for id in [id for id in self.strand_of if id not in held]:
+            self._add_left(self.strand_of.pop(id))
+        now = monotonic()
+        while self.due and self.due[0][0] <= now:
+            self._add_left(heapq.heappop(self.due)[2])
+
+    def _next_left(self, limit: int) -> list[Any]:
+        these = list(islice(self.left, limit))
+        for strand in these:
+            del self.left[strand]
+        return these
+
+    def _add_left(self, strand: Any) -> None:
+        if len(self.left) < MOST_REMEMBERED:
+            self.left[strand] = None
+
+    def _add_due(self, strand: Any, seconds: float) -> None:
+        if len(self.due) < MOST_REMEMBERED:
+            self.numbered += 1
+            heapq.heappush(self.due, (monotonic() + seconds, self.numbered, strand))
+
+
+class Stranded(ABC):
+    """What a store whose claims go by strands does in the same way on every database."""
+
+    layout: Layout
+    strands: Strands
+
+    @abstractmethod
+    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
+        """Take rows that have no strand, as any table's rows are taken."""
+
+    def claim_strands(
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], held: Collection[Any]
+    ) -> list[Claimed]:
+        """Take up to `limit` rows of strands, then of those that have none."""
+        rows = self.strands.claim(connection, limit, full_keys, held)
+        left = 0 if rows and self.layout.form is Form.ROW_LOCK else limit - len(rows)
+        if left and self.layout.roles[str(self.layout.strand)].nullable:
+            rows += self.claim(connection, left, full_keys)
+        return rows
