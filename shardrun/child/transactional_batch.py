@@ -51,6 +51,7 @@ class TransactionalBatchCall(TransactionalCall, BatchCall):
         try:
             taken = self._take_all(connection, batch[2], batch[4])
         except ShardrunError as error:
+            self._taking.abandon(connection)
             return [self._unrun(row, began, MISSED, str(error)) for row in batch[2]]
         missed = [self._unrun(row, began, MISSED, NOT_OURS) for row in batch[2] if row not in taken]
         if not taken:
@@ -70,12 +71,28 @@ class TransactionalBatchCall(TransactionalCall, BatchCall):
             try:
                 if self._taking.take(connection, row[2], row[9], patience):
                     also = self._taking.take_also(connection, [(other[2], other[9]) for other in rows])
-                    return [row, *_in_order(rows, also)]
+                    return [row, *self._in_order(rows, also)]
             except Conflict:
                 patience = 0.0
                 self._taking.abandon(connection)
-            rows = _behind(row, rows)
+            rows = self._behind(row, rows)
         return []
+
+    def _in_order(self, rows: Sequence[Frame], had: Collection[Any]) -> list[Frame]:
+        """Choose, of rows that could be had, those that do not pass one that could not."""
+        kept = []
+        while rows:
+            row, *rows = rows
+            if row[2] in had:
+                kept.append(row)
+            else:
+                rows = self._behind(row, rows)
+        return kept
+
+    def _behind(self, missed: Frame, rows: Sequence[Frame]) -> Sequence[Frame]:
+        """Leave out what might pass a row that could not be taken: the keys of two rows may be the same (D1)."""
+        has_order = self._subscription.by_key and missed[5] is not None
+        return [row for row in rows if row[5] is None] if has_order else rows
 
     def _handle_all(self, no: int, rows: Sequence[Frame], connection: Connection) -> tuple[Ends, bool]:
         """Call the handler, and say how each row ended, by number, and whether what was written is kept."""
@@ -156,20 +173,3 @@ class TransactionalBatchCall(TransactionalCall, BatchCall):
                 ending = self._failed(row, error)
             reports.append(self._unsettled(row, began, place, ending))
         return reports
-
-
-def _in_order(rows: Sequence[Frame], had: Collection[Any]) -> list[Frame]:
-    """Choose, of rows that could be had, those that do not pass one that could not."""
-    kept = []
-    while rows:
-        row, *rows = rows
-        if row[2] in had:
-            kept.append(row)
-        else:
-            rows = _behind(row, rows)
-    return kept
-
-
-def _behind(missed: Frame, rows: Sequence[Frame]) -> Sequence[Frame]:
-    """Leave out what might pass a row that could not be taken: the keys of two rows may be the same (D1)."""
-    return rows if missed[5] is None else [row for row in rows if row[5] is None]

@@ -30,7 +30,8 @@ LOCK_WAIT = "innodb_lock_wait_timeout"
 class Lent(Guarded):
     """What a child's connection has beside the driver's."""
 
-    locked_name: str | None = None  # of the lock on the row's key
+    locked_names: tuple[str, ...] = ()  # of the locks on the rows' keys
+    taken: tuple[Any, Token]  # the id and the token of the row whose key was locked last for a first row
 
     def begin(self) -> Any:
         """Begin, which commits what is open, where it may."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from shardrun.db.mysql import driver, locks_sql, offers_sql
@@ -13,7 +12,13 @@ from shardrun.db.mysql.taking import Fates, MysqlTaking, run
 from shardrun.db.statement import Statement
 from shardrun.db.store import Settlement, Token
 from shardrun.db.table import Column, Layout
+from shardrun.errors import Conflict
 from shardrun.queue import Form
+
+LOCK = "select get_lock(%(name)s, 0)"
+
+LOCK_NEW = "select if(is_used_lock(%(name)s) is null, get_lock(%(name)s, 0), 0)"
+"""The same where this session has not locked it itself: it would get it again, and servers alone know which names are one."""
 
 
 class RowTaking(MysqlTaking):
@@ -45,23 +50,48 @@ class KeyTaking(RowTaking):
     def _take_now(self, connection: Connection, id: Any, token: Token) -> bool:
         """Lock the key, then read the row in a transaction that begins behind that: what it sees was committed before (R11)."""
         try:
-            return self._lock(connection, id) and super()._take_now(connection, id, token)
+            connection.taken = (id, token)
+            names = self._names(connection, [id])
+            return self._lock(connection, LOCK, names) == {id} and super()._take_now(connection, id, token)
         except BaseException:
             self._unlock(connection)
             raise
 
-    def _lock(self, connection: Connection, id: Any) -> bool:
+    def take_also(self, connection: Connection, rows: Sequence[tuple[Any, Token]]) -> set[Any]:
+        """Lock the rows' keys, those that nobody has, then let the transaction begin again behind that (R11), and take them.
+
+        Of rows with one key only the first is taken, here as anywhere: they are not in work at the same time.
+        """
+        if not rows:
+            return super().take_also(connection, rows)
+        try:
+            with driver.naming_errors(connection):
+                run(connection, "rollback")  # the first row's key stays locked
+            locked = self._lock(connection, LOCK_NEW, self._names(connection, [id for id, _ in rows]))
+            if not super()._take_now(connection, *connection.taken):
+                raise Conflict("the first row of the batch was changed while the keys of the others were locked")
+            return super().take_also(connection, [each for each in rows if each[0] in locked])
+        except BaseException:
+            self.abandon(connection)
+            raise
+
+    def _names(self, connection: Connection, ids: Sequence[Any]) -> dict[Any, str]:
+        """Read by which names the keys of rows are locked, in a transaction of its own."""
         with driver.naming_errors(connection):
             with self._in_utc(connection):
-                found = run(connection, self._key_of.text, {"ids": [id]}).fetchone()
+                found = [(id, run(connection, self._key_of.text, {"ids": [id]}).fetchone()) for id in ids]
             run(connection, "rollback")
-            if found is None:
-                return False
-            name = locks_sql.lock_name(found[0])
-            if run(connection, "select get_lock(%(name)s, 0)", {"name": name}).fetchone()[0] != 1:
-                return False
-        connection.locked_name = name
-        return True
+        return {id: locks_sql.lock_name(row[0]) for id, row in found if row is not None}
+
+    def _lock(self, connection: Connection, lock: str, names: Mapping[Any, str]) -> set[Any]:
+        """Lock names, those that nobody has; gives the rows whose they are."""
+        locked = set()
+        with driver.naming_errors(connection):
+            for id, name in names.items():
+                if run(connection, lock, {"name": name}).fetchone()[0] == 1:
+                    connection.locked_names += (name,)
+                    locked.add(id)
+        return locked
 
     def commit(self, connection: Connection) -> None:
         """Commit, and let go of the key then."""
@@ -74,10 +104,13 @@ class KeyTaking(RowTaking):
         self._unlock(connection)
 
     def _unlock(self, connection: Connection) -> None:
-        name, connection.locked_name = connection.locked_name, None
-        if name is not None and driver.is_open(connection):
-            with suppress(connection.Error):
-                run(connection, "do release_lock(%(name)s)", {"name": name})
+        names, connection.locked_names = connection.locked_names, ()
+        if names and driver.is_open(connection):
+            try:
+                for name in names:
+                    run(connection, "do release_lock(%(name)s)", {"name": name})
+            except connection.Error:
+                driver.close(connection)  # which lets go of all of them
 
 
 TAKINGS: Mapping[Form, type[MysqlTaking]] = {

@@ -100,6 +100,17 @@ select hashtextextended({key_text(layout, "c")}, 0)
     return Statement(text, ("id",))
 
 
+def key_numbers(layout: Layout) -> Statement:
+    """Read by which numbers the keys of several rows are locked; beside each the row's place in the list of ids."""
+    key = layout.roles["id"]
+    text = f"""\
+select w.place, hashtextextended({key_text(layout, "c")}, 0)
+  from unnest(%(ids)s::{type_of(key)}[]) with ordinality as w (id, place)
+  join {table_name(layout.table)} as c on c.{quote(key.name)} = w.id
+ order by w.place"""
+    return Statement(text, ("ids",))
+
+
 def stamped(layout: Layout) -> Statement:
     """Read what a row carries now."""
     return Statement(

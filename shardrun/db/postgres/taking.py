@@ -31,6 +31,10 @@ NOT_OURS = ("3B001", "25P01")
 class Lent(Guarded, psycopg.Connection[Any]):
     """A child's connection."""
 
+    taken: tuple[
+        int, str
+    ]  # the number of the key that was locked last for a first row, and the statement that takes it
+
 
 class Settling(Protocol):
     """Writes settlements."""
