@@ -1,6 +1,6 @@
 """Declare what each form of holding rows gives on each database: the code refuses by it, and README's table is made from it.
 
-A cell is a form, a mode and a database. What comes later changes one line here.
+A cell is a form, a mode and a database.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shardrun.db.check import where
 from shardrun.errors import NotInThisVersion, ShardrunError, Unsupported
-from shardrun.queue import DEFAULT_LEASE, Form, Queue, Subscription
+from shardrun.queue import DEFAULT_LEASE, Form, Subscription
 from shardrun.summary import counted
 
 
@@ -34,18 +34,20 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Whether a form and a mode are there on one database: `refusal` says why not, where it never will be."""
+    """Whether a form and a mode are there on one database: `refusal` says why not."""
 
-    is_there: bool
     refusal: str | None = None  # takes {table} and {id}
     short: str | None = None  # the same, or a condition on what is there, for README
 
+    @property
+    def is_there(self) -> bool:
+        """Tell whether nothing refuses it."""
+        return self.refusal is None
 
-YES = Cell(True)
-LATER = Cell(False)
-ONE_REPLICA = Cell(True, short="one replica per file")
+
+YES = Cell()
+ONE_REPLICA = Cell(short="one replica per file")
 NO_LOCKS = Cell(
-    False,
     'SQLite cannot lock rows. Give it a lease column: Queue("{table}", id="{id}", locked_until="locked_until"), '
     'or use Queue.standard("{table}")',
     "it cannot lock rows",
@@ -56,7 +58,7 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.ROW_LOCK, Mode.PLAIN): (YES, YES, NO_LOCKS),
     (Form.ROW_LOCK, Mode.TRANSACTIONAL): (YES, YES, NO_LOCKS),
     (Form.ROW_LOCK, Mode.BATCH): (YES, YES, NO_LOCKS),
-    (Form.ROW_LOCK, Mode.BOTH): (LATER, LATER, NO_LOCKS),
+    (Form.ROW_LOCK, Mode.BOTH): (YES, YES, NO_LOCKS),
     (Form.LEASE, Mode.PLAIN): (YES, YES, YES),
     (Form.LEASE, Mode.TRANSACTIONAL): (YES, YES, YES),
     (Form.LEASE, Mode.BATCH): (YES, YES, YES),
@@ -64,7 +66,7 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.ADVISORY, Mode.PLAIN): (YES, YES, ONE_REPLICA),
     (Form.ADVISORY, Mode.TRANSACTIONAL): (YES, YES, ONE_REPLICA),
     (Form.ADVISORY, Mode.BATCH): (YES, YES, ONE_REPLICA),
-    (Form.ADVISORY, Mode.BOTH): (LATER, LATER, LATER),
+    (Form.ADVISORY, Mode.BOTH): (YES, YES, ONE_REPLICA),
 }
 
 STRANDED: frozenset[On] = frozenset()
@@ -142,30 +144,13 @@ def cell(form: Form, asked: Mode, on: On) -> Cell:
 
 def refusals(on: On, subscription: Subscription) -> Iterator[ShardrunError]:
     """Refuse a subscription that this database cannot serve, or not yet: at most one problem."""
-    queue, asked = subscription.queue, mode(subscription)
-    found = cell(queue.form, asked, on)
-    if found.is_there:
-        if subscription.has_strands and on not in STRANDED:
-            order = "fifo=True" if queue.fifo else f'key_scope="{subscription.key_scope}"'
-            yield NotInThisVersion(where(queue), f"{order} on {on.value}")
-        return
-    if found.refusal is not None:
-        yield Unsupported(f"{where(queue)}: {found.refusal.format(table=queue.table, id=queue.id)}")
-        return
-    yield NotInThisVersion(where(queue), f"{_asked(queue, asked)} on {on.value}", _way_out(queue, asked, on))
-
-
-def _asked(queue: Queue[object], asked: Mode) -> str:
-    form = f"the {queue.form.value} form"
-    return form if asked is Mode.PLAIN else f"{asked.value.replace('`', '')} with {form}"
-
-
-def _way_out(queue: Queue[object], asked: Mode, on: On) -> str:
-    if not cell(Form.LEASE, asked, on).is_there:
-        return "Leave it out."
-    if queue.form is Form.ADVISORY:
-        return 'Hold its rows by a lease instead: locked_until="<column>".'
-    return 'Give the queue a lease column: locked_until="<column>".'
+    queue = subscription.queue
+    refusal = cell(queue.form, mode(subscription), on).refusal
+    if refusal is not None:
+        yield Unsupported(f"{where(queue)}: {refusal.format(table=queue.table, id=queue.id)}")
+    elif subscription.has_strands and on not in STRANDED:
+        order = "fifo=True" if queue.fifo else f'key_scope="{subscription.key_scope}"'
+        yield NotInThisVersion(where(queue), f"{order} on {on.value}")
 
 
 def described(subscription: Subscription) -> str:
@@ -202,7 +187,5 @@ def _there(cells: tuple[Cell, Cell, Cell]) -> str:
     if cells == (YES, YES, YES):
         return "everywhere"
     parts = [", ".join(on.value + (f" ({each.short})" if each.short else "") for on, each in pairs if each.is_there)]
-    later = [on.value for on, each in pairs if not each.is_there and each.refusal is None]
-    parts.append(f"not yet: {', '.join(later)}" if 0 < len(later) < len(On) else "not yet" if later else "")
-    parts += [f"not on {on.value}: {each.short}" for on, each in pairs if each.refusal is not None]
+    parts += [f"not on {on.value}: {each.short}" for on, each in pairs if not each.is_there]
     return "; ".join(part for part in parts if part)

@@ -31,6 +31,11 @@ FORMS: dict[str, tuple[str, dict[str, str | bool]]] = {
     "advisory lock on a server": ("postgres", {"advisory_lock": "row-{id}"}),
     "advisory lock on MariaDB": ("mariadb", {"advisory_lock": "row-{id}"}),
     "advisory lock": ("sqlite", {"advisory_lock": "row-{id}"}),
+    "transactional row lock": ("postgres", {"transactional": True}),
+    "transactional row lock on MariaDB": ("mariadb", {"transactional": True}),
+    "transactional advisory lock on a server": ("postgres", {"advisory_lock": "row-{id}", "transactional": True}),
+    "transactional advisory lock on MariaDB": ("mariadb", {"advisory_lock": "row-{id}", "transactional": True}),
+    "transactional advisory lock": ("sqlite", {"advisory_lock": "row-{id}", "transactional": True}),
 }
 SITES = {"sqlite": "file_site", "postgres": "server_site", "mariadb": "mariadb_site"}
 
