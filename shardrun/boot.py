@@ -279,7 +279,8 @@ def _services(opened: Opened) -> list[Service]:
 def _in_turn(subscription: Subscription, target: Database) -> bool:
     """Tell whether one claim at a time is to be under way: others beside it would cost more, or break an order (C4)."""
     costs_more = subscription.queue.form is Form.LEASE and target.leases_in_turn
-    return target.one_writer or costs_more or subscription.queue.partition_key is not None
+    keeps_order = subscription.has_strands or subscription.queue.partition_key is not None
+    return target.one_writer or costs_more or keeps_order
 
 
 def _holding(subscription: Subscription, one_writer: bool) -> Holding:

@@ -43,6 +43,7 @@ class Call:
         self._takes_delivery = plan.takes_delivery
         self._name = subscription.name
         self._queue = subscription.queue.name
+        self.keeps_keys = subscription.key_scope == "cluster"
         self._rule = subscription.retry
         self._lend = lend
         self._draining = draining

@@ -19,7 +19,7 @@ from shardrun.child.call import Call, boot_time
 from shardrun.child.endings import UNSTARTED
 from shardrun.child.reports import Reports
 from shardrun.ring.wire import Frame
-from shardrun.ring.words import EXTENDED, RESUME, STOP, running
+from shardrun.ring.words import EACH, EXTENDED, FINAL, RESUME, STOP, lost, running
 
 NANOSECONDS = 1_000_000_000
 
@@ -53,6 +53,7 @@ class Lane:
         self._reports = reports
         self._words = reports.words
         self._running = running(index)
+        self._lost = lost(index)
         self._refusing = False
 
     def take(self, row: Frame) -> None:
@@ -82,9 +83,16 @@ class Lane:
         return None
 
     def end(self, report: Frame) -> None:
-        """Report a row, and only then say that nothing runs: in between a death is blamed on nobody."""
+        """Report a row, and only then say that nothing runs: in between a death is blamed on nobody.
+
+        Where keys keep their order over all replicas, nothing follows a row that may go back before the coordinator says so.
+        """
         self._reports.add(report)
         self._words[self._running] = 0
+        if self.call.keeps_keys:
+            reports = report[3] if report[1] == EACH else (report,)
+            goes_back = any(each[1] not in FINAL for each in reports) or self._coordinator[self._lost] == report[0]
+            self._refusing = self._refusing or goes_back
 
 
 class Feed(Protocol):

@@ -63,8 +63,11 @@ class Batched:
 
     def claim(self, replica: Replica, service: Service, limit: int, full_keys: list[Any], done: DoneClaiming) -> None:
         """Claim on any connection."""
+        held = service.ids_held
 
         def work(connection: Connection) -> list[Claimed]:
+            if held is not None:
+                return service.by_strands.claim_strands(connection, limit, full_keys, held)
             return service.store.claim(connection, limit, full_keys)
 
         replica.threads.submit(work, lambda result: done(result, None))

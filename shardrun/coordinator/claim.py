@@ -70,6 +70,8 @@ def _took(
     came_on = len(rows) > len(surplus) or service.pass_over(surplus)
     careful = any(_is_careful(service, held) for held in new)
     service.pacing.claimed(limit, len(rows) if came_on else 0, careful, clock.now(), replica.jitter())
+    if service.subscription.has_strands and (due := service.by_strands.strands.next_due) is not None:
+        service.pacing.wake(clock.now() + due)
 
 
 def _route_all(replica: Replica, service: Service, new: list[Held]) -> list[Held]:
@@ -85,7 +87,7 @@ def _route_all(replica: Replica, service: Service, new: list[Held]) -> list[Held
         lane = held.lane = route.lane_for(service, held)
         if _is_spent(service, held):
             settle.end(service, Ended(held, Verb.BURY, reason=_SPENT.format(held.attempt - 1)))
-        elif lane in passed_over or not _has_place(service, lane, held):
+        elif lane in passed_over or held.row.lane_key in service.turned_back or not _has_place(service, lane, held):
             passed_over.add(lane)
             surplus.append(held)
         else:

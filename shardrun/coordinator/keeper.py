@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from shardrun.coordinator import clock
+from shardrun.coordinator import clock, settle
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Service
 from shardrun.db.store import Connection, Token
@@ -149,7 +149,10 @@ def _note(replica: Replica, service: Service, rows: list[Held], answer: _Answer,
 
 def _lost(service: Service, held: Held) -> None:
     log.warning("%s row %s: the lease is lost, another replica may hold the row", service.name, held.id)
+    settle.turn_back(service, held)
     if held.stage is Stage.RUNNING:
+        if service.is_clustered:
+            held.lane.child.tell_lost(held)  # another may run it by now: nothing of its key follows it here
         return  # it stays in the book until its handler ends, and is counted then
     service.counts.lost += 1
     service.leave_line(held)

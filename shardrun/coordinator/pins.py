@@ -59,8 +59,11 @@ class Pinned:
     def claim(self, replica: Replica, service: Service, limit: int, full_keys: list[Any], done: DoneClaiming) -> None:
         """Claim on a connection, and keep that where it took a row."""
         one_lanes = route.one_lanes_rows(service) if service.holds_one_lane else None
+        held = service.ids_held
 
         def work(connection: Connection) -> list[Claimed]:
+            if held is not None:
+                return service.by_strands.claim_strands(connection, limit, full_keys, held)
             if one_lanes is None:
                 return service.store.claim(connection, limit, full_keys)
             return service.locks.claim(connection, limit, full_keys, one_lanes)

@@ -13,7 +13,7 @@ from shardrun.coordinator.service import Ended, Service
 from shardrun.coordinator.wake import wake
 from shardrun.db.store import Verb
 from shardrun.policy import endings
-from shardrun.policy.leases import Held, Stage
+from shardrun.policy.leases import Held, Hold, Stage
 from shardrun.policy.pacing import smoothed
 from shardrun.ring import words
 from shardrun.ring.wire import Report, pack
@@ -37,6 +37,8 @@ def take(replica: Replica, child: Child, frames: Iterable[Any]) -> None:
         if child.alone is held:
             child.alone = None
         code = frame[1]
+        if service.is_clustered and (code not in words.FINAL or held.hold is Hold.LOST):
+            lane.refused = True  # it stops by itself
         if code == words.UNSTARTED:
             lane.refused = True
             unstarted(service, held)
@@ -84,8 +86,10 @@ def _follow(service: Service) -> None:
 
 
 def unstarted(service: Service, held: Held) -> None:
-    """Put a row that has not begun back in front of its lane."""
-    if service.book.put_back(held):
+    """Put a row that has not begun back in front of its lane, unless one before it has gone back (R6)."""
+    if held.row.lane_key in service.turned_back:
+        settle.release(service, held)
+    elif service.book.put_back(held):
         route.put_back(service, held)
     else:
         service.counts.lost += 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from shardrun.db.locks import LockStore
 from shardrun.db.offers import OfferStore
 from shardrun.db.store import Backlog, Claimed, LeaseStore, Store, Verb
+from shardrun.db.strands import StrandStore
 from shardrun.errors import ShardrunError
 from shardrun.policy.leases import Held, LeaseBook
 from shardrun.policy.pacing import Demand, Pacing, read_ahead
@@ -195,6 +196,7 @@ class Service:
     backlog_endings: int = 0  # after how many endings of rows of this replica that was
     awaited: set[Any] = field(default_factory=set)  # rows that this run put off, while it runs until empty
     explained: bool = False  # why a claim took nothing was asked for
+    turned_back: set[Any] = field(default_factory=set)  # keys over all replicas of which a row goes back (R6)
     resting: dict[Any, Resting] = field(default_factory=dict)  # rows that another had just taken
     releasing: int = 0  # rows on their way back to the queue: nothing is claimed past them
 
@@ -202,6 +204,21 @@ class Service:
     def name(self) -> str:
         """Name the queue, as messages do."""
         return self.subscription.queue.name
+
+    @property
+    def is_clustered(self) -> bool:
+        """Tell whether its keys keep their order over all replicas (D4)."""
+        return self.subscription.key_scope == "cluster"
+
+    @property
+    def by_strands(self) -> StrandStore:
+        """Give the store of a subscription whose claims go by strands."""
+        return cast(StrandStore, self.store)
+
+    @property
+    def ids_held(self) -> frozenset[Any] | None:
+        """Give the ids of the rows that this replica holds, where claims go by strands."""
+        return frozenset(held.id for held in self.book) if self.subscription.has_strands else None
 
     @property
     def leases(self) -> LeaseStore:
@@ -288,7 +305,13 @@ class Service:
             keys.update(
                 (held.row.lane_key, 0) for held in self.book if held.lane in wanted and held.row.lane_key is not None
             )
-        return list(keys)[:MOST_LEFT_OUT]
+        return [*self._keys_turned_back(), *list(keys)[:MOST_LEFT_OUT]]
+
+    def _keys_turned_back(self) -> set[Any]:
+        """Give the keys of which nothing is claimed until all their rows have gone back."""
+        if self.turned_back:
+            self.turned_back &= {held.row.lane_key for held in self.book}
+        return self.turned_back
 
     def pass_over(self, rows: list[Held]) -> bool:
         """Leave the keys of rows that go back out of the next claims; False where that would not change them."""

@@ -18,6 +18,9 @@ RECOUNT_AGAIN = 0.2
 """Seconds until a count that could not be written is tried again; it changes nothing while another holds the row."""
 
 
+PUT_OFF = (Verb.RETRY, Verb.SNOOZE)
+
+
 def acknowledge(service: Service, held: Held) -> None:
     """Note that a row is done: the most frequent ending, kept apart from the others for speed."""
     if service.book.end(held):
@@ -28,10 +31,23 @@ def acknowledge(service: Service, held: Held) -> None:
 
 def end(service: Service, ended: Ended) -> None:
     """Note how a row ended; `settle` writes it with the others. A row that was lost meanwhile is only reported."""
+    if ended.verb in PUT_OFF:
+        turn_back(service, ended.held)
     if service.book.end(ended.held):
         service.ended.append(ended)
     else:
         _lost(service, ended.held)
+
+
+def turn_back(service: Service, held: Held) -> None:
+    """Where a row goes back whose key keeps its order over all replicas, give back the rows behind it, and claim none (R6).
+
+    Those that its child has refuse to start, and come back; each is given back then.
+    """
+    key = held.row.lane_key
+    if service.is_clustered and key is not None:
+        service.turned_back.add(key)
+        give_back(service, [each for each in held.lane.waiting if each.row.lane_key == key and each is not held])
 
 
 def release(service: Service, held: Held) -> None:
@@ -88,6 +104,8 @@ def freed(replica: Replica, service: Service, written: Iterable[Verb] = (Verb.AC
 
     A row that goes back unstarted asks for no claim: it would be the first that is taken, and go back again.
     """
+    if service.subscription.has_strands:
+        service.pacing.committed()
     if service.subscription.queue.form is not Form.ADVISORY or _FREE_NONE.issuperset(written):
         return
     for each in replica.services:
@@ -175,6 +193,7 @@ def refused(replica: Replica, service: Service, ended: Ended, why: StatementFail
 def _lost(service: Service, held: Held) -> None:
     service.counts.lost += 1
     service.leave_line(held)
+    turn_back(service, held)
     log.warning("%s row %s: lost; another replica holds it, and nothing was changed", service.name, held.id)
 
 

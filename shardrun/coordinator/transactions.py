@@ -19,6 +19,8 @@ WORDS = {Verb.ACK: "it is done", Verb.RETRY: "it is put off", Verb.BURY: "it is 
 def end(replica: Replica, service: Service, ended: Ended) -> None:
     """Note what a child has settled and committed."""
     held = ended.held
+    if ended.verb in settle.PUT_OFF:
+        settle.turn_back(service, held)
     settle.took_effect(replica, service, ended, adopted=held.token != held.handed_token)
     settle.freed(replica, service)
 
@@ -47,6 +49,7 @@ def lost(replica: Replica, service: Service, held: Held, why: str | None) -> Non
     service.leave_line(held)
     service.book.forget(held)
     service.counts.lost += 1
+    settle.turn_back(service, held)
     log.warning("%s row %s: lost (%s); another replica holds it", service.name, held.id, why)
 
 

@@ -19,6 +19,8 @@ def wake(services: Iterable[Service], inserted: Iterable[tuple[str, Sequence[str
     told = [(_folded(table), groups) for table, groups in inserted]
     for service in services:
         if any(_is_table(service, name) and _takes(service, groups) for name, groups in told):
+            if service.subscription.has_strands:
+                service.by_strands.strands.wake()
             service.pacing.committed()
 
 

@@ -39,6 +39,10 @@ GUARDED = 0.05
 """Seconds until a strand that seemed free and was not, as while another replica guards it, is looked at again. Larger: it
 waits for longer. Smaller: more looks in vain."""
 
+REST = 0.5
+"""Seconds after a claim that found no strand free in which the next ones visit few. Larger: new rows of another process in a
+table with many strands wait for longer. Smaller: where nearly all are blocked, these are looked at more often."""
+
 MOST_REMEMBERED = 10_000
 """Strands that are remembered as left, or as falling due. Beyond them strands are found in their turn."""
 
@@ -84,6 +88,8 @@ class Verbs(Protocol):
 class StrandStore(Store, Protocol):
     """The statements of one subscription whose claims go by strands."""
 
+    strands: Strands
+
     def claim_strands(
         self, connection: Connection, limit: int, full_keys: Sequence[Any], held: Collection[Any]
     ) -> list[Claimed]:
@@ -100,6 +106,9 @@ class Strands:
     due: list[tuple[float, int, Any]] = field(default_factory=list)  # strands that wait for a time, as a heap
     strand_of: dict[Any, Any] = field(default_factory=dict)  # of the rows that were claimed and are held
     numbered: int = 0
+    rests_until: float = (
+        0.0  # no strand was free a moment ago: only those that were left, and a few others, are looked at
+    )
 
     def claim(
         self, connection: Connection, limit: int, full_keys: Sequence[Any], held: Collection[Any]
@@ -122,10 +131,17 @@ class Strands:
                 if seen.seconds is not None:
                     self._add_due(seen.strand, seen.seconds)
             visited += len(walked)
-            if rows or (at_end and whole and not self.left) or visited >= MOST_VISITED:
+            if rows or (monotonic() < self.rests_until and not self.left):
+                return rows
+            if (at_end and whole and not self.left) or visited >= MOST_VISITED:
+                self.rests_until = monotonic() + REST
                 return rows
             whole = whole or at_end
             visits = min(4 * visits, MOST_AT_ONCE)
+
+    def wake(self) -> None:
+        """Look at all strands again: there are new rows."""
+        self.rests_until = 0.0
 
     @property
     def next_due(self) -> float | None:

@@ -60,6 +60,10 @@ EACH: Final = 10
 """The report of a batch: after its time comes a list of reports, one for each row; any other report of it is all of theirs."""
 
 
+FINAL: Final = (ACK, DROP)
+"""Codes after which nothing of a key over all replicas waits for the row: after any other its lane stops, as after a refusal."""
+
+
 def lost(lane: int) -> int:
     """Return the word of the delivery ring in which the coordinator names the delivery of `lane` whose lock is gone (0: none)."""
     return _FIRST_LOST + lane
