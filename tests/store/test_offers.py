@@ -7,10 +7,14 @@ from typing import Any, cast
 
 import pytest
 
+from shardrun.db.mysql import locks as mysql_locks
+from shardrun.db.mysql import offers as mysql_offers
 from shardrun.db.offers import OfferStore
+from shardrun.db.postgres import offers as postgres_offers
+from shardrun.db.statement import Statement
 from shardrun.db.store import Claimed, Settlement, Verb
 from shardrun.db.taking import Fate
-from shardrun.errors import Conflict
+from shardrun.errors import Conflict, StatementFailed
 from shardrun.queue import Queue
 from tests.store.conftest import Opener
 from tests.store.place import Place, subscribe, usual
@@ -41,7 +45,7 @@ class Offering:
         subscription = subscribe(queue, transactional=True, **settings)
         self.store = cast(OfferStore, place.database.store(self.connection, subscription))
         self.store.prepare(self.connection)
-        self.taking = place.database.taking(self.store.layout)
+        self.taking: Any = place.database.taking(self.store.layout)
 
     def offer(
         self, limit: int = 10, full: Sequence[Any] = (), offered: Sequence[Any] = (), resting: Sequence[Any] = ()
@@ -60,6 +64,10 @@ class Offering:
             return connection if self.taking.take(connection, row.id, row.token, PATIENCE) else None
         except Conflict:
             return None
+
+    def take_also(self, connection: Any, *rows: Claimed) -> set[Any]:
+        """Take more rows of a batch."""
+        return set(self.taking.take_also(connection, [(row.id, row.token) for row in rows]))
 
     def end(self, row: Claimed, verb: Verb, **how: Any) -> str | None:
         """Settle a row as the coordinator does."""
@@ -215,3 +223,116 @@ def test_a_child_locks_the_key_that_coordinators_lock_whatever_its_session_spell
     assert connection.execute("show time zone").fetchone() == ("Asia/Kolkata",)
     desk.taking.abandon(connection)
     assert other.offer() == [1]
+
+
+def test_rows_in_work_do_not_count_among_those_that_a_claim_looks_past(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C1, B6: however many lanes have full batches, another that is free is offered rows."""
+    for module in (postgres_offers, mysql_offers, mysql_locks):
+        monkeypatch.setattr(module, "MOST_TRIED", 2)
+    place.create_usual()
+    keyed(place, *"abcd")
+    desk = Offering(place)
+    offered = desk.offer(limit=3)
+    assert offered == [1, 2, 3]
+    assert desk.offer(limit=3, offered=offered) == [4]
+
+
+def test_a_batch_takes_of_the_offered_rows_what_can_be_had(place: Place) -> None:
+    """B5, B6, R3, R11: not what another has or what was changed; all of it is free at the end, by commit or by rollback."""
+    place.create_usual()
+    keyed(place, *"abcde")
+    desk = Offering(place)
+    first, second, third, *others = desk.rows()
+    on_server = place.dialect != "sqlite"
+    look = Offering(place) if on_server else desk
+    held = look.take(second) if on_server else None
+    place.run("update q set payload = '[]' where id = 3")
+    for is_last in (False, True):
+        batch = desk.take(first)
+        had = desk.take_also(batch, second, third, *others)
+        assert had == ({4, 5} if on_server else {2, 4, 5})
+        if on_server:
+            assert set(look.offer()) <= {3}  # its key may be locked until the batch ends
+        if not is_last:
+            desk.taking.abandon(batch)
+            assert look.offer() == [1, *([] if on_server else [2]), 3, 4, 5]
+    assert desk.taking.settle(batch, Settlement(Verb.ACK, 1, first.token), keep=True)
+    assert desk.taking.settle_also(batch, Settlement(Verb.RETRY, 4, others[0].token, attempt=1))
+    desk.taking.commit(batch)
+    assert place.run("select id from q order by id") == [(2,), (3,), (4,), (5,)]
+    assert look.offer() == [*([] if on_server else [2]), 3, 4, 5]
+    if held is not None:
+        look.taking.abandon(held)
+
+
+SNAPSHOTS = [None, "repeatable read", "serializable"]
+KEYED = pytest.mark.parametrize(
+    ("dialect", "isolation"), [(dialect, each) for dialect in ("postgres", "mariadb") for each in SNAPSHOTS]
+)
+
+
+def a_batch(place: Place, isolation: str | None) -> tuple[Offering, list[Claimed], Any]:
+    """Offer four rows, of which the first two and the last two have one key, and take the first."""
+    place.form = "advisory"
+    place.create_usual()
+    keyed(place, *"aabb")
+    desk = Offering(place, roles={"isolation": isolation} if isolation else {})
+    rows = sorted([*desk.rows(), *desk.rows(10, (), (), [1, 3])], key=lambda row: row.id)
+    assert [row.id for row in rows] == [1, 2, 3, 4]
+    return desk, rows, desk.take(rows[0])
+
+
+@KEYED
+def test_of_two_rows_of_one_key_a_batch_takes_one(open_place: Opener, dialect: str, isolation: str | None) -> None:
+    """B4, R11: a session would get a lock again that it has; the later row is left out, here as anywhere."""
+    place = open_place(dialect)
+    desk, rows, batch = a_batch(place, isolation)
+    assert desk.take_also(batch, *rows[1:]) == {3}
+    assert Offering(place).offer() == []
+    desk.taking.commit(batch)
+    assert Offering(place).offer() == [1, 3]
+
+
+@KEYED
+def test_a_batch_sees_what_was_committed_under_its_keys_before(
+    open_place: Opener, dialect: str, isolation: str | None
+) -> None:
+    """R11, C80: a transaction that keeps its first snapshot begins behind the locks of all its rows, not of the first."""
+    place = open_place(dialect)
+    desk, rows, batch = a_batch(place, isolation)
+    place.run("insert into q_dead (id) values (7)")  # as who had the second key may have done
+    assert desk.take_also(batch, rows[2]) == {3}
+    assert len(batch.execute("select id from q_dead").fetchall()) == 1
+    desk.taking.abandon(batch)
+    assert Offering(place).offer() == [1, 3]
+
+
+LOST = {"postgres": "select 1 where false", "mariadb": "another token"}
+
+
+@pytest.mark.parametrize("dialect", LOST)
+def test_every_key_is_let_go_where_the_first_row_is_lost_meanwhile(open_place: Opener, dialect: str) -> None:
+    """R11, B4: a transaction that begins again has no lock on its row for a moment."""
+    place = open_place(dialect)
+    desk, rows, batch = a_batch(place, "repeatable read")
+    batch.taken = (batch.taken[0], LOST[dialect])
+    with pytest.raises(Conflict):
+        desk.take_also(batch, rows[2])
+    desk.taking.abandon(batch)
+    assert Offering(place).offer() == [1, 3]
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "mariadb"])
+def test_every_key_is_let_go_where_an_error_ends_the_taking(open_place: Opener, dialect: str) -> None:
+    """R11, B4: before anything else is done with the session."""
+    place = open_place(dialect)
+    desk, rows, batch = a_batch(place, "repeatable read")
+    if dialect == "postgres":
+        batch.taken = (batch.taken[0], "select 1 / 0")
+    else:
+        desk.taking._take_free = Statement("select nothing")
+    with pytest.raises(StatementFailed):
+        desk.take_also(batch, rows[2])
+    assert Offering(place).offer() == [1, 3]

@@ -149,7 +149,8 @@ class RowLockStore(Settles, HoldingStore):
         """Lock the first rows that nobody has locked, page by page of candidates."""
         rows: list[Claimed] = []
         passed, page = [*self._avoided.ids(), *left_out], limit + FIRST_PAGE
-        while len(passed) < MOST_TRIED and lists.fits(passed):
+        most = len(passed) + MOST_TRIED
+        while len(passed) < most and lists.fits(passed):
             values = self._values(page, full_keys, passed)
             found = self._candidates.read(connection, values)
             rows += self._held(connection, _runs(found), limit - len(rows))

@@ -97,8 +97,8 @@ class KeyOfferStore(RowOfferStore):
         """Look for free keys, page by page: the keys of one page are left out of the next."""
         busy: list[bytes | None] = [key.encode() for key in self._key_of.values()]
         found: dict[Any, str] = {}
-        page = limit + FIRST_PAGE
-        while len(found) < limit and len(busy) + len(passed) < MOST_TRIED and lists.fits(busy) and lists.fits(passed):
+        page, most = limit + FIRST_PAGE, len(busy) + MOST_TRIED
+        while len(found) < limit and len(busy) < most and lists.fits(busy) and lists.fits(passed):
             values = {**self._values(page, full_keys, passed), "busy": busy or [None]}
             seen = self._candidates.read(connection, values)
             firsts: dict[str, Any] = {}

@@ -91,8 +91,9 @@ class KeyOfferStore(RowOfferStore):
     def _free(self, connection: Connection, limit: int, values: dict[str, Any]) -> dict[Any, str]:
         """Look for free keys, page by page: the keys of one page are left out of the next."""
         busy, page = list(self._key_of.values()), FIRST_PAGE + limit
+        most = len(busy) + MOST_TRIED
         found: dict[Any, str] = {}
-        while len(found) < limit and len(busy) < MOST_TRIED:
+        while len(found) < limit and len(busy) < most:
             pages = {"limit": limit - len(found), "page": page, "busy": busy}
             firsts = driver.run(connection, self._free_keys, values | pages).fetchall()
             found |= {id: key for id, key, is_free, _ in firsts if is_free}
