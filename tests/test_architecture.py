@@ -85,6 +85,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.sqlite.operate": "tests/store/test_requeue.py",
     "shardrun.db.sqlite.server": "tests/store",
     "shardrun.db.sqlite.spelling": "tests/hostile/test_spelt_times.py",
+    "shardrun.db.sqlite.strands": "tests/store/test_strands_sqlite.py",
     "shardrun.db.sqlite.taking": "tests/child/test_transactions.py",
     "shardrun.db.sqlite.taking_offered": "tests/child/test_transactions.py",
     "shardrun.db.sqlite.times": "tests/hostile",

@@ -36,7 +36,8 @@ def index_of(layout: Layout) -> str:
     processed = layout.column("processed_at")
     condition = f" where {quote(processed.name)} is null" if processed else ""
     table = layout.table.parts[-1]
-    name = f"{table}_claim_in_group" if layout.group is not None else f"{table}_claim"
+    purpose = "claim" if layout.group is None else "claim_in_group"
+    name = f"{table}_{purpose if layout.strand is None else 'claim_in_order'}"
     return f"create index if not exists {quote(name)} on {quote(table)} ({columns}){condition};"
 
 

@@ -57,6 +57,12 @@ def connect(
 class NotText(bytes):
     """What SQLite calls text and is not UTF-8: as its bytes, so that only what reads it as text fails."""
 
+    def __eq__(self, other: object) -> bool:
+        """Tell it from a blob of the same bytes, as SQLite does."""
+        return isinstance(other, NotText) and bytes(self) == bytes(other)
+
+    __hash__ = bytes.__hash__
+
 
 def text_or_bytes(data: bytes) -> str | NotText:
     """Decode a text for the coordinator, where one that is not UTF-8 must not stop the rows beside it."""

@@ -15,6 +15,7 @@ from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate, taking
 from shardrun.db.sqlite.locks import Keys, KeyStore, only_replica
 from shardrun.db.sqlite.offers import KeyOfferStore
 from shardrun.db.sqlite.store import SqliteStore
+from shardrun.db.sqlite.strands import SqliteStrandStore
 from shardrun.db.sqlite.taking_offered import KeyTaking
 from shardrun.db.store import Store
 from shardrun.db.table import Column, Layout, Table, lay
@@ -167,7 +168,8 @@ class Sqlite(Fitting):
         if queue.form is Form.ADVISORY:
             store = KeyOfferStore if subscription.transactional else KeyStore
             return store(layout, where, self._keys, own, queue.name)
-        return SqliteStore(layout, where, own, queue.name)
+        leased = SqliteStore if layout.strand is None else SqliteStrandStore
+        return leased(layout, where, own, queue.name)
 
     def taking(self, layout: Layout) -> taking.SqliteTaking:
         """Build the statements of a subscription's deliveries in transactions."""

@@ -52,11 +52,13 @@ def candidates(layout: Layout, full_keys: int) -> Statement:
     conditions.append(f"case when {times.passed(held, NOW)}\n        then {spelt} end")
     if layout.roles["id"].nullable:
         conditions.append(f"{quote(layout.roles['id'].name)} is not null")
+    if layout.strand is not None:  # the others are claimed strand by strand
+        conditions.append(f"{quote(layout.roles[layout.strand].name)} is null")
     if full_keys:
         key = lane_key(layout.roles["partition_key"])
         conditions.append(f"({key} in ({places(full_keys)})) is not 1")
     text = f"""\
-select {listing(_handed_out(layout), 7)}
+select {listing(handed_out(layout), 7)}
   from {table_name(layout.table)}
  where {conjunction(conditions)}
  order by {", ".join(quote(layout.roles[role].name) for role in layout.order)}
@@ -206,6 +208,7 @@ def waiting(layout: Layout) -> Statement:
     spelt = " and ".join(times.sorts(quote(column.name), role) for role, column in times.columns_of(layout).items())
     where = f"\n   where {' and '.join(mine)}" if mine else ""
     others = f" where {quote(processed.name)} is null" if processed else ""
+    roles = layout.order if layout.strand is None else layout.index
     elsewhere = f"(select quote({quote(group.name)}) from {table}{others} limit 1)" if group else "null"
     text = f"""\
 with seen as (
@@ -213,7 +216,7 @@ with seen as (
          {held} as held,
          {spelt or "1"} as spelt
     from {table}{where}
-   order by {", ".join(quote(layout.roles[role].name) for role in layout.order)}
+   order by {", ".join(quote(layout.roles[role].name) for role in roles)}
    limit ?
 ), summed as (
   select count(*) as rows, count(*) filter (where spelt and later) as later, count(*) filter (where spelt and held) as held,
@@ -253,7 +256,7 @@ select {listing([quote(layout.roles["id"].name), *at_fault], 7)}
     return Statement(text, group_parameter(layout))
 
 
-def _handed_out(layout: Layout) -> list[str]:
+def handed_out(layout: Layout) -> list[str]:
     """List what the claim gives, in the order of `Claimed`'s fields without the token; in row mode the columns follow."""
     roles, held = layout.roles, quote(layout.roles["locked_until"].name)
     key = roles.get("partition_key")

@@ -133,6 +133,7 @@ class SqliteStore(Looks):
             Verb.BURY: sql.bury(layout),
             Verb.RECOUNT: sql.recount(layout),
         }
+        self._more: list[Statement] = []
         self._remove = sql.remove(layout)
         self._look = Sized(layout, sql.look)
         self._columns = list(layout.table.columns)
@@ -152,7 +153,7 @@ class SqliteStore(Looks):
             self._spelling.statement,
         ]
         statements += [one for one in singles if one is not None]
-        return self._compile(connection, statements, ":token")
+        return self._compile(connection, [*statements, *self._more], ":token")
 
     def claim(self, connection: sqlite3.Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
         """Take up to `limit` rows, in claim order, except those whose lane key is in `full_keys`."""
@@ -164,6 +165,12 @@ class SqliteStore(Looks):
             written = self._write_leases(connection, [row[0] for row in rows])
             bodies = self._fetch.bodies(connection, list(written)) if self._fetch else None
         self._look_now_and_then(connection, len(rows) < limit)
+        return self._taken(rows, written, bodies)
+
+    def _taken(
+        self, rows: list[tuple[Any, ...]], written: dict[Any, tuple[Token, int]], bodies: dict[Any, Any] | None
+    ) -> list[Claimed]:
+        """Make claims of rows as they were read, of those whose lease was written."""
         if bodies is not None:
             rows = [(*row[:6], bodies[row[0]]) for row in rows if row[0] in written]
         if self.layout.row_mode:
