@@ -15,13 +15,13 @@ from shardrun.db.taking import Fate
 from shardrun.policy.verbs import Verb
 from shardrun.ring import words
 from shardrun.ring.wire import Report
-from tests.child.test_transactions import LEASES, Child, Serve, a_place, note, serve  # noqa: F401 - a fixture
+from tests.child.test_transactions import LEASES, ON_SERVERS, Child, Serve, a_place, note, serve  # noqa: F401 - a fixture
 from tests.proxy import Proxy
 from tests.servers import Postgres
 from tests.store.place import Place, usual
 
 
-@pytest.fixture(params=LEASES)
+@pytest.fixture(params=[*LEASES, *ON_SERVERS, "sqlite advisory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Give a database of each kind, as the tests of single rows have it."""
     yield from a_place(request, tmp_path)
@@ -89,7 +89,9 @@ def test_a_row_that_is_not_ours_any_more_is_left_out(serve: Serve, place: Place,
         seen.extend(each.id for each in deliveries)
 
     child = serve(handle, batch=3, dead_letter="q_dead")
-    place.run(f"update q set locked_until = {place.seconds(99)} where id = ?", other)
+    place.run(
+        f"update q set locked_until = {place.seconds(99)} where id = ?", other
+    )  # which changes an offered row, too
     expected = [words.ACK, words.ACK, words.UNDECODABLE]
     expected[other - 1] = words.MISSED
     reports = ran(child)
@@ -98,10 +100,15 @@ def test_a_row_that_is_not_ours_any_more_is_left_out(serve: Serve, place: Place,
     assert (reports[2].verb, child.fate(3)) == (Verb.BURY.value, Fate.DEAD)
 
 
-@pytest.mark.parametrize(("locked", "runs"), [(1, []), (2, [1])])
-def test_no_row_passes_one_with_a_key_that_is_locked_for_now(postgres: Postgres, locked: int, runs: list[int]) -> None:
-    """D1, B6: a row that its owner is changing waits, and with it what follows it in the batch and may have its key."""
+@pytest.mark.parametrize("form", ["lease", "row lock", "advisory"])
+@pytest.mark.parametrize(("locked", "by_key", "runs"), [(1, True, []), (2, True, [1]), (2, False, [1, 3])])
+def test_no_row_passes_one_with_a_key_that_is_locked_for_now(
+    postgres: Postgres, form: str, locked: int, by_key: bool, runs: list[int]
+) -> None:
+    """D1, B6, R3: a row that its owner is changing waits, and with it what follows it in the batch and may have its key,
+    where that is promised."""
     made = Place("postgres", postgres.new_database())
+    made.form = form
     made.create_usual()
     made.fill(3, payload="{}")
     seen: list[Any] = []
@@ -109,7 +116,7 @@ def test_no_row_passes_one_with_a_key_that_is_locked_for_now(postgres: Postgres,
     def handle(rows: list[dict[str, Any]], deliveries: list[Delivery]) -> None:
         seen.extend(each.id for each in deliveries)
 
-    child = Child(made, handle, batch=3)
+    child = Child(made, handle, batch=3, workers=None if by_key else 1)
     with psycopg.connect(made.dsn) as changing:
         changing.execute("update q set payload = payload where id = %s", (locked,))
         reports = ran(child, "aba")

@@ -16,6 +16,7 @@ from shardrun.ring import words
 from tests.coordinator.conftest import MakeDesk
 from tests.coordinator.desk import Desk
 from tests.coordinator.faults import breaks_after
+from tests.coordinator.test_batch_rows import batches
 from tests.coordinator.test_settling import looks_before_a_wake
 from tests.store.place import subscribe, usual
 
@@ -189,3 +190,63 @@ def test_a_late_row_spends_its_attempt_here(make: Any) -> None:
     supervisor._bury(desk.replica, desk.hand.child, [], "", [late])
     desk.until(lambda: desk.service.counts.retried == 1)
     assert desk.rows("attempt, last_error") == [(1, "ran longer than its timeout of 1 s")]
+
+
+@pytest.mark.parametrize("form", ["row lock", "advisory"])
+def test_a_free_lane_is_offered_a_batch_and_nothing_is_read_ahead(make: Any, form: str) -> None:
+    """B6, R3, C1: one statement for all free lanes, however quick the handler is; a lane that runs gets nothing more."""
+    desk = make(rows=8, form=form, lanes=(1, 1), workers=2, batch=3)
+    desk.service.average = 0.001
+    desk.claim()
+    assert [batches(desk, hand) for hand in (0, 1)] == [[[1, 2, 3]], [[4, 5, 6]]]
+    assert {held.stage for held in desk.service.book} == {Stage.TAKEN}
+    desk.place.run("delete from q where id <= 3")
+    desk.hands[0].say((desk.hands[0].rows[0][0], words.ACK, 100))
+    desk.until(lambda: len(desk.service.book) == 3)
+    desk.claim()
+    assert [batches(desk, hand) for hand in (0, 1)] == [[[7, 8]], []]
+    assert [call[::2] for call in desk.store.asked("offer")] == [(6, []), (3, [4, 5, 6])]
+
+
+def test_with_keys_a_batch_has_rows_of_one_lane_and_what_is_behind_a_missed_one_rests_with_it(make: Any) -> None:
+    """B6, D1, R3: each lane is offered its own rows; no later row of a key is offered while an earlier one rests."""
+    desk = make(rows=8, keys="abcdabcd", lanes=(1, 1), workers_by_key=2, workers=None, batch=8)
+    desk.claim()
+    first, second = ([row for batch in batches(desk, hand) for row in batch] for hand in (0, 1))
+    assert sorted(first + second) == list(range(1, 9))
+    assert first == sorted(first)
+    assert not {each % 4 for each in first} & {each % 4 for each in second}
+    hand, rows = next((hand, rows) for hand, rows in zip(desk.hands, (first, second), strict=True) if rows)
+    (batch,) = hand.rows
+    missed = [(row[0], words.MISSED, 10, None, "locked", None) for row in batch[2]]
+    hand.say((batch[0], words.EACH, 10, missed))
+    desk.until(lambda: not set(rows) & {held.id for held in desk.service.book})
+    desk.place.fill(1, payload="{}", partition_key="abcd"[rows[0] - 1])
+    desk.claims = True
+    desk.until(lambda: batches(desk, desk.hands.index(hand)) == [[*rows, 9]])
+
+
+@pytest.mark.parametrize("form", ["row lock", "advisory"])
+def test_of_a_batch_that_killed_its_child_each_row_is_looked_at_and_goes_on_by_itself(make: Any, form: str) -> None:
+    """R7, R8, B6: what was committed, or is another's by now, spends nothing; the others spend an attempt and run alone."""
+    desk = make(rows=5, form=form, batch=5, max_attempts=2, dead_letter="q_dead")
+    desk.claim()
+    assert batches(desk) == [[1, 2, 3, 4, 5]]
+    desk.place.run("delete from q where id = 2")
+    desk.place.run("update q set payload = '[]' where id = 3")
+    supervisor._bury(desk.replica, desk.hand.child, [desk.held(id) for id in range(1, 6)], "killed", [])
+    alone = []
+
+    def all_are_done() -> bool:
+        for (row,) in batches(desk):
+            alone.append(row)
+            assert desk.hand.rows[-1][2][0][3] == 2
+            desk.place.run("delete from q where id = ?", row)
+            desk.hand.say((desk.hand.rows[-1][0], words.ACK, 100))
+        return len(alone) == 3
+
+    desk.until(all_are_done)
+    assert alone == [1, 4, 5]
+    desk.until(lambda: desk.service.counts.total == 5)
+    assert (desk.service.counts.acked, desk.service.counts.retried) == (4, 1)
+    assert sorted(desk.store.asked("settle")) == [("RECOUNT", 1), ("RECOUNT", 4), ("RECOUNT", 5)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,29 @@ def test_two_replicas_share_rows_exactly_once(offered: tuple[Site, str]) -> None
         assert "0 retried, 0 dropped, 0 dead, 0 lost" in replica.stderr
     assert site.run("select count(*), count(distinct no) from effects") == [(60, 60)]
     assert [starts(site, row) for row in range(1, 61)] == [[1]] * 60
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "mariadb", "sqlite"])
+def test_rows_of_one_lock_run_one_at_a_time_in_batches_of_all_replicas(
+    request: pytest.FixtureRequest, tmp_path: Path, dialect: str
+) -> None:
+    """B4, B5, B6, R11: whichever batch they are in, and each once; keys that one has keep no other row of a batch back."""
+    site = Site(dialect, tmp_path, None if dialect == "sqlite" else request.getfixturevalue(dialect))
+    site.create("q")
+    (site.folder / "form").write_text(json.dumps({"advisory_lock": "key-{partition_key}", "transactional": True}))
+    names = [f"key {row % 7}" for row in range(42)]
+    site.add_keyed([(name, {}) for name in names])
+    flags = (str(Path(__file__).with_name("batching.py")), "-p", "2", "--child-pool-size", "2")
+    acts = json.dumps({"batch": 4, "workers": 3})
+    count = 1 if dialect == "sqlite" else 2
+    replicas = [site.start_module(*flags, until=None, KIND="acts", ACTS=acts) for _ in range(count)]
+    eventually(lambda: site.count() == 0, 60)
+    for replica in replicas:
+        replica.stop()
+        assert "0 retried, 0 dropped, 0 dead, 0 lost" in replica.stderr
+    assert {name: site.witness.overlap(name) for name in names} == dict.fromkeys(names, 1)
+    assert [site.witness.runs(row) for row in range(1, 43)] == [1] * 42
+    assert max(len(json.loads(line)) for line in (site.folder / "batches").read_text().splitlines()) > 1
+    site.close()
+    if dialect == "mariadb":
+        request.getfixturevalue(dialect).drop_databases()
