@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFailed
 
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 10.0
 """How long a statement waits for the file's one writer. Larger: a stuck writer is noticed later; smaller: a slow one
 makes work be tried again."""
 
