@@ -48,6 +48,10 @@ class Witness:
         """Write that a run of `row` ends in this process."""
         self._write(END, row, key, attempt, os.getpid())
 
+    def note(self, what: str, row: Any, key: Any = None, attempt: int = 1) -> None:
+        """Write how a run of `row` ends in this process, in a word of the test's own."""
+        self._write(what, row, key, attempt, os.getpid())
+
     def died(self, pid: int) -> None:
         """Write that a process is dead, and with it all that it ran."""
         self._write(DIED, None, None, 0, pid)
