@@ -21,6 +21,7 @@ from shardrun.db.store import (
     Token,
     Waiting,
 )
+from shardrun.db.strands import Strands, StrandStore
 from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError
 
 T = TypeVar("T")
@@ -114,6 +115,16 @@ class FaultyStore:
     def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any], *choose: Any) -> list[Claimed]:
         about = (limit, list(full_keys))
         return self._call("claim", about, lambda: self._store.claim(connection, limit, full_keys, *choose))
+
+    def claim_strands(
+        self, connection: Connection, limit: int, full_keys: Sequence[Any], held: frozenset[Any]
+    ) -> list[Claimed]:
+        store, about = cast(StrandStore, self._store), (limit, list(full_keys))
+        return self._call("claim", about, lambda: store.claim_strands(connection, limit, full_keys, held))
+
+    @property
+    def strands(self) -> Strands:
+        return cast(StrandStore, self._store).strands
 
     def offer(self, connection: Connection, limit: int, *about: Sequence[Any]) -> list[Claimed]:
         store = cast(OfferStore, self._store)
