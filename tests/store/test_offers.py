@@ -213,16 +213,19 @@ def test_a_child_locks_the_key_that_coordinators_lock_whatever_its_session_spell
     place.form = "advisory"
     place.create_usual(at="timestamptz")
     keyed(place, "a", "a", at="2026-01-01 12:00+00")
+    keyed(place, "a", "a", at="2026-01-02 12:00+00")
     desk, other = Offering(place, lock="day-{at}"), Offering(place, lock="day-{at}")
-    (row,) = desk.rows()
+    row, another = desk.rows()
     connection = place.child()
     connection.execute("set time zone 'Asia/Kolkata'")
     connection.commit()
     assert desk.taking.take(connection, row.id, row.token, PATIENCE)
+    assert other.offer() == [3]
+    assert desk.take_also(connection, another) == {3}
     assert other.offer() == []
     assert connection.execute("show time zone").fetchone() == ("Asia/Kolkata",)
     desk.taking.abandon(connection)
-    assert other.offer() == [1]
+    assert other.offer() == [1, 3]
 
 
 def test_rows_in_work_do_not_count_among_those_that_a_claim_looks_past(
@@ -330,7 +333,7 @@ def test_every_key_is_let_go_where_an_error_ends_the_taking(open_place: Opener, 
     place = open_place(dialect)
     desk, rows, batch = a_batch(place, "repeatable read")
     if dialect == "postgres":
-        batch.taken = (batch.taken[0], "select 1 / 0")
+        desk.taking._begin = "select 1 / 0"
     else:
         desk.taking._take_free = Statement("select nothing")
     with pytest.raises(StatementFailed):
