@@ -69,7 +69,7 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.ADVISORY, Mode.BOTH): (YES, YES, ONE_REPLICA),
 }
 
-STRANDED: frozenset[On] = frozenset({On.SQLITE})
+STRANDED: frozenset[On] = frozenset({On.MYSQL, On.SQLITE})
 """Databases that keep an order over all replicas: in FIFO groups, and in keys under `key_scope="cluster"`."""
 
 # What holds wherever a cell is there: for the row lock, the lease, the advisory lock.

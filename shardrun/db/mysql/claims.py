@@ -46,6 +46,7 @@ class Claims:
         self._name = name
         self._fetch = fetch
         self._reads_again = layout.table.rewrites or layout.row_mode
+        self._commits_at_once = True  # with the writes, before it is known which leases were written
         self._candidates = Candidates(layout, sql.candidates)
         self._keyed = len(self._candidates.statements()) > 1
         self._take = sql.take(layout, self._reads_again)
@@ -112,9 +113,7 @@ class Claims:
     def _take_rows(self, connection: Connection, ids: Sequence[Any], wanted: int) -> tuple[list[Claimed], int]:
         """Take those of these rows that are still free, in the order given, in one transaction; tell how many were looked at."""
         with driver.undoing(connection):
-            lock = (self._take, {**self._group, "ids": list(ids)})
-            found = driver.run_together(connection, [*driver.beginning(self._layout.isolation), lock])[-1]
-            locked: dict[Any, Row] = {row[0]: row for row in found.fetchall()}
+            locked = self._lock(connection, ids)
             chosen = [id for id in ids if id in locked][:wanted]
             if not chosen:
                 connection.rollback()
@@ -122,6 +121,12 @@ class Claims:
             rows, bodies = self._write(connection, chosen, locked)
         used = len(ids) if len(chosen) < wanted else ids.index(chosen[-1]) + 1
         return [self._row(row, bool(locked[id][1]), bodies) for id, row in rows.items()], used
+
+    def _lock(self, connection: Connection, ids: Sequence[Any]) -> Mapping[Any, Row]:
+        """Begin, and lock those of these rows that are still free."""
+        lock = (self._take, {**self._group, "ids": list(ids)})
+        found = driver.run_together(connection, [*driver.beginning(self._layout.isolation), lock])[-1]
+        return {row[0]: row for row in found.fetchall()}
 
     def _write(
         self, connection: Connection, chosen: list[Any], locked: Mapping[Any, Row]
@@ -132,11 +137,11 @@ class Claims:
             by_token.setdefault(locked[id][2], []).append(id)
         steps: list[Step] = [(self._claim, {"ids": ids, "token": token}) for token, ids in by_token.items()]
         steps += [(self._claimed, {"ids": chosen})] if self._reads_again else []
-        if self._fetch is None:
+        if self._fetch is None and self._commits_at_once:
             answers = lists.together(connection, [*steps, (driver.COMMIT, {})])[:-1]
             return self._leased(chosen, locked, answers[-1]), None
         rows = self._leased(chosen, locked, lists.together(connection, steps)[-1])
-        bodies = self._fetch.bodies(connection, list(rows))
+        bodies = None if self._fetch is None else self._fetch.bodies(connection, list(rows))
         connection.commit()
         return rows, bodies
 

@@ -49,7 +49,7 @@ def claim_index(layout: Layout) -> str | None:
 
 
 def _serves(layout: Layout, index: Index) -> bool:
-    first, order = _fixed(layout), [layout.roles[role].name for role in layout.order]
+    first, order = fixed(layout), _walked(layout)
     names = [name for name, _, _ in index.columns]
     walked = index.columns[len(first) : len(first) + len(order)]
     if any(descending for _, descending, _ in walked):
@@ -57,23 +57,30 @@ def _serves(layout: Layout, index: Index) -> bool:
     return sorted(names[: len(first)]) == sorted(first) and [name for name, _, _ in walked] == order
 
 
-def _fixed(layout: Layout) -> list[str]:
+def fixed(layout: Layout) -> list[str]:
     """List the columns that a claim holds to one value: finished rows stay behind it, since an index has no condition."""
     roles = ("processed_at", *(("group",) if layout.group is not None else ()))
     return [layout.roles[role].name for role in roles if role in layout.roles]
 
 
+def _walked(layout: Layout) -> list[str]:
+    """List the columns that follow, in which a claim goes from row to row, or from strand to strand."""
+    roles = layout.index if layout.group is None else layout.index[1:]
+    return [layout.roles[role].name for role in roles]
+
+
 def index_of(layout: Layout, on_mariadb: bool | None) -> str:
     """Write the index that gives a claim its order."""
-    names = [*_fixed(layout), *(layout.roles[role].name for role in layout.order)]
-    name = index_name(layout.table.parts[-1], "claim_in_group" if layout.group is not None else "claim")
+    names = [*fixed(layout), *_walked(layout)]
+    purpose = "claim" if layout.group is None else "claim_in_group"
+    name = index_name(layout.table.parts[-1], purpose if layout.strand is None else "claim_in_order")
     columns = ", ".join(quote(column) for column in names)
     return f"create index {IF_NOT_EXISTS[on_mariadb]}{quote(name)} on {_dotted(layout.table.parts)} ({columns});"
 
 
 def unindexable(layout: Layout) -> list[Column]:
     """List the columns of the claim's index that no index takes whole."""
-    names = [*_fixed(layout), *(layout.roles[role].name for role in layout.order)]
+    names = [*fixed(layout), *_walked(layout)]
     columns = (layout.table.columns[name] for name in names)
     return [column for column in columns if column.kind in ("text", "binary") and (column.length or 0) > LONGEST_KEY]
 

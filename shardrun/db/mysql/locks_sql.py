@@ -10,6 +10,7 @@ A lock on a key is the server's own by name, one namespace for all its databases
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from shardrun.db.mysql.parts import (
     after_delay,
@@ -22,6 +23,7 @@ from shardrun.db.mysql.parts import (
     handed_fields,
     identity_of,
     lane_key,
+    no_strand,
     one_more,
     quote,
     set_reason,
@@ -60,7 +62,7 @@ def candidates(layout: Layout, leaving_out: bool, is_free: bool = False) -> Stat
     text = f"""\
 select seen.id, row_number() over (order by seen.id)
   from (select {listing(chosen, 15)}
-          from {in_claim_order(layout, "c", is_free)}
+          from {in_claim_order(replace(layout, strand=None), "c", is_free)}
          where {conjunction(_free(layout, leaving_out), 9)}
          order by {claim_order(layout, "c")}
          limit %(limit)s) as seen
@@ -209,7 +211,11 @@ def _text(column: Column, alias: str) -> str:
 
 
 def _free(layout: Layout, leaving_out: bool) -> list[str]:
-    conditions = [*free_rows(layout, "c"), f"({column(layout, 'id', 'c')} in %(avoided)s) is not true"]
+    conditions = [
+        *free_rows(layout, "c"),
+        *no_strand(layout, "c"),
+        f"({column(layout, 'id', 'c')} in %(avoided)s) is not true",
+    ]
     if leaving_out:
         conditions.append(f"({lane_key(layout.roles['partition_key'], 'c')} in %(full_keys)s) is not true")
     return conditions

@@ -162,6 +162,11 @@ def free_rows(layout: Layout, alias: str) -> list[str]:
     return conditions
 
 
+def no_strand(layout: Layout, alias: str) -> list[str]:
+    """Write, where rows make strands, which make none: they are claimed without a guard."""
+    return [] if layout.strand is None else [f"{column(layout, layout.strand, alias)} is null"]
+
+
 def held_rows(layout: Layout, alias: str) -> list[str]:
     """Write which rows are still ours: these ids, under this token."""
     return [

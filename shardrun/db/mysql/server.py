@@ -15,6 +15,7 @@ from shardrun.db.mysql.driver import Connection
 from shardrun.db.mysql.locks import AdvisoryStore, RowLockStore
 from shardrun.db.mysql.offers import OFFERS
 from shardrun.db.mysql.store import MysqlStore
+from shardrun.db.mysql.strands import MysqlStrandStore
 from shardrun.db.mysql.taking_offered import TAKINGS
 from shardrun.db.operate import Counts, Sessions
 from shardrun.db.store import Store
@@ -46,6 +47,8 @@ STORES: Mapping[Form, type[MysqlStore | RowLockStore | AdvisoryStore]] = {
     Form.ROW_LOCK: RowLockStore,
     Form.ADVISORY: AdvisoryStore,
 }
+
+STRAND_STORES: Mapping[Form, type[MysqlStrandStore]] = {Form.LEASE: MysqlStrandStore}
 
 FACTS = """\
 show global variables
@@ -231,6 +234,8 @@ class Mysql(Fitting):
         queue, where = subscription.queue, check.where(subscription.queue)
         layout = self._layout(connection, subscription, forms.refusals(forms.On.MYSQL, subscription))
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
+        if layout.strand is not None:
+            return STRAND_STORES[queue.form](layout, where, fetch=own, name=queue.name)
         stores = OFFERS if subscription.transactional else STORES
         return stores[queue.form](layout, where, fetch=own, name=queue.name)
 

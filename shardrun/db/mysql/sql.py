@@ -10,6 +10,8 @@ The token is `locked_until`; `parts` says how tokens are made. What one database
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardrun.db.mysql import ddl
 from shardrun.db.mysql.parts import (
     NOW,
@@ -27,6 +29,7 @@ from shardrun.db.mysql.parts import (
     held_rows,
     identity_of,
     lane_key,
+    no_strand,
     not_aged,
     one_more,
     quote,
@@ -57,13 +60,17 @@ def in_claim_order(layout: Layout, alias: str, is_free: bool = False) -> str:
 
 def candidates(layout: Layout, leaving_out: bool, is_free: bool = False) -> Statement:
     """Read the ids of free rows in claim order, without a lock: what others hold locked is among them."""
-    conditions = [*free_rows(layout, "c"), f"({column(layout, 'id', 'c')} in %(avoided)s) is not true"]
+    conditions = [
+        *free_rows(layout, "c"),
+        *no_strand(layout, "c"),
+        f"({column(layout, 'id', 'c')} in %(avoided)s) is not true",
+    ]
     if leaving_out:
         key = layout.roles["partition_key"]
         conditions.append(f"({lane_key(key, 'c')} in %(full_keys)s) is not true")
     text = f"""\
 select {identity_of(layout, "c")}
-  from {in_claim_order(layout, "c", is_free)}
+  from {in_claim_order(replace(layout, strand=None), "c", is_free)}
  where {conjunction(conditions, 1)}
  order by {claim_order(layout, "c")}
  limit %(limit)s"""
@@ -71,7 +78,7 @@ select {identity_of(layout, "c")}
     return Statement(text, (*group_parameter(layout), "avoided", *more, "limit"))
 
 
-def take(layout: Layout, reads_again: bool = False) -> Statement:
+def take(layout: Layout, reads_again: bool = False, of_strands: bool = False) -> Statement:
     """Lock those of some rows that are still free and that nobody else has locked; tell whose lease had run out.
 
     And which token to write on each: what it computes on a locked row holds until the transaction ends. And what the claim
@@ -81,10 +88,12 @@ def take(layout: Layout, reads_again: bool = False) -> Statement:
     chosen = [identity_of(layout, "c"), expired, told_token(layout, "c")]
     if not reads_again:
         chosen += handed_fields(layout, "c", counted=False)
+    conditions = [f"{column(layout, 'id', 'c')} in %(ids)s", *free_rows(layout, "c")]
+    conditions += [] if of_strands else no_strand(layout, "c")
     text = f"""\
 select {listing(chosen, 7)}
   from {by_id(layout, "c")}
- where {conjunction([f"{column(layout, 'id', 'c')} in %(ids)s", *free_rows(layout, "c")], 1)}
+ where {conjunction(conditions, 1)}
  order by {column(layout, "id", "c")}
    for update skip locked"""
     return Statement(text, ("ids", *group_parameter(layout)))

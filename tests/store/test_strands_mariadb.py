@@ -1,0 +1,275 @@
+"""Orders over all replicas on MariaDB: what a claim of FIFO groups, and of partition keys, takes and leaves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, cast
+
+import pytest
+
+from shardrun.db.store import Verb
+from shardrun.db.strands import StrandStore
+from shardrun.queue import Queue
+from tests.store.conftest import Opener
+from tests.store.place import Holder, Place, usual
+from tests.store.test_locks import refuse
+
+
+class StrandHolder(Holder):
+    """A replica whose claims go by strands; `held` are the ids of the rows that it holds."""
+
+    def __init__(self, place: Place, queue: Queue[Any], **settings: Any) -> None:
+        super().__init__(place, queue, **settings)
+        self.held: set[Any] = set()
+
+    def claim(self, limit: int = 100, full_keys: Sequence[Any] = (), held: Collection[Any] = ()) -> list[Any]:
+        """Claim rows strand by strand."""
+        store = cast(StrandStore, self.store)
+        rows = list(store.claim_strands(self.connection, limit, full_keys, {*self.held, *held}))
+        self.held.update(row.id for row in rows)
+        return rows
+
+    def one(self, verb: Verb, row: Any, token: str | None = None, **values: Any) -> bool:
+        """Settle one row, which is held no more."""
+        self.held.discard(row.id)
+        return super().one(verb, row, token, **values)
+
+
+@pytest.fixture
+def server(open_place: Opener) -> Place:
+    """Give an empty MariaDB database."""
+    return open_place("mariadb")
+
+
+def fifo(**more: Any) -> Queue[Any]:
+    """Declare a queue whose groups are FIFO."""
+    return usual(group="account", fifo=True, **more)
+
+
+def grouped(place: Place, *accounts: Any, kind: str = "text", **more: Any) -> None:
+    """Create a table of accounts, and a row for each of these."""
+    place.create_usual(account=kind)
+    for account in accounts:
+        place.fill(1, account=account, **more)
+
+
+def keyed(place: Place, *keys: Any) -> StrandHolder:
+    """Create a table of keys with a row for each of these, and a replica that keeps their order over all replicas."""
+    place.create_usual()
+    for key in keys:
+        place.fill(1, partition_key=key)
+    return in_order(place)
+
+
+def in_order(place: Place, **settings: Any) -> StrandHolder:
+    """Open a replica that keeps the order of keys over all replicas."""
+    return StrandHolder(place, usual(), workers_by_key=4, key_scope="cluster", **settings)
+
+
+def test_one_row_of_a_group_is_in_work_at_a_time_over_all_replicas(server: Place) -> None:
+    """D3, R5: the first row of each group; the next when that has ended, whoever asks, and whatever else it claims."""
+    grouped(server, "a", "a", "b", "a", "b")
+    first, second = StrandHolder(server, fifo()), StrandHolder(server, fifo())
+    (head,) = first.claim(1)
+    assert head.id == 1
+    (other,) = second.claim()
+    assert other.id == 3
+    assert first.ids() == second.ids() == []
+    assert cast(Any, second.store).take(second.connection, ["a", "b"], 9, {3}) == []  # as after a look that is old
+    assert first.one(Verb.ACK, head)
+    assert second.ids() == [2]
+    assert second.one(Verb.RETRY, other, delay=None, reason="no")
+    assert [(row.id, row.attempt, row.expired) for row in first.claim()] == [(3, 2, False)]
+
+
+def test_a_failed_head_blocks_its_group_and_a_row_that_has_not_begun_blocks_nobody(server: Place) -> None:
+    """D3, E3: a delayed retry keeps the group waiting; scheduled and snoozed rows let others pass."""
+    grouped(server, "a", "a", "b", "b", "c", "c")
+    server.run(f"update q set retry_after = {server.seconds(60)} where id = 3")
+    holder = StrandHolder(server, fifo())
+    failed, scheduled, snoozed = holder.claim()
+    assert (failed.id, scheduled.id, snoozed.id) == (1, 4, 5)
+    assert holder.one(Verb.RETRY, failed, delay=60.0, reason="no", attempt=1)
+    assert holder.one(Verb.SNOOZE, snoozed, delay=60.0, attempt=0)
+    assert holder.ids() == [6]
+    server.run(f"update q set retry_after = {server.seconds(-1)} where id = 1")
+    assert holder.ids() == [1]
+
+
+def test_a_group_goes_on_by_priority_then_due_time_then_id_but_for_rows_that_have_begun(server: Place) -> None:
+    """D3, D2: begun rows come first, then the claim order."""
+    grouped(server)
+    due = [("null", 1, 0), (server.seconds(-5), 0, 0), (server.seconds(-9), 0, 0), ("null", 0, "null"), ("null", 9, 2)]
+    for time, priority, attempt in due:
+        server.run(
+            f"insert into q (account, retry_after, priority, attempt) values ('a', {time}, {priority}, {attempt})"
+        )
+    holder, seen = StrandHolder(server, fifo()), []
+    while rows := holder.claim():
+        seen.append(rows[0].id)
+        assert holder.one(Verb.ACK, rows[0])
+    assert seen == [5, 4, 3, 2, 1]
+
+
+def test_a_lease_that_ran_out_is_the_head_again(server: Place) -> None:
+    """D3, R8: its row comes back first, marked, with its attempts counted."""
+    grouped(server, "a", "a")
+    assert StrandHolder(server, fifo()).ids() == [1]
+    server.run(f"update q set locked_until = {server.seconds(-1)} where id = 1")
+    assert [(row.id, row.attempt, row.expired) for row in StrandHolder(server, fifo()).claim()] == [(1, 2, True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "heads"),
+    [
+        ("varchar(50) collate utf8mb4_general_ci", ["a", "A", "a ", "\u00e4", "b"], [1, 5]),
+        ("varchar(50) collate utf8mb4_nopad_bin", ["a", "A", "a ", "a", "%s'\\"], [1, 2, 3, 5]),
+        ("bigint", [10, 9, 10, 0], [1, 2, 4]),
+        ("decimal(9, 2)", ["1.50", "1.5", "-2"], [1, 3]),
+        ("varbinary(9)", [b"a", b"A", b"\xff\x00", b"a"], [1, 2, 3]),
+        ("date", ["2026-01-01", "2026-01-02", "2026-01-01"], [1, 2]),
+        ("datetime(6)", ["2026-01-01 00:00:00.000001", "2026-01-01", "2026-01-01 00:00:00.000000"], [1, 2]),
+        ("uuid", ["00000000-0000-0000-0000-000000000002", "10000000-0000-0000-0000-000000000001"] * 2, [1, 2]),
+    ],
+)
+def test_groups_are_the_values_that_the_server_calls_equal(
+    server: Place, kind: str, values: list[Any], heads: list[int]
+) -> None:
+    """D3, R16: by the column's collation; one guard for all spellings, and values of any type go back as they came."""
+    grouped(server, *values, kind=kind)
+    if kind != "decimal(9, 2)":
+        server.run("create index claim on q (account, attempt, priority, retry_after, id)")
+    first, second = StrandHolder(server, fifo()), StrandHolder(server, fifo())
+    assert sorted(first.ids(1) + second.ids()) == heads
+    (row, *_) = [*first.claim(), *second.claim(), None]
+    assert row is None
+    store = cast(Any, first.store)
+    looks = store._looks.by_name(second.connection, values[:1], ())
+    second.connection.execute("select get_lock(%s, 0)", (looks[0][0].guard,))
+    server.run("update q set attempt = 0, locked_until = null")
+    assert sorted(first.ids()) == heads[1:]
+
+
+def test_rows_without_a_group_are_in_no_order_and_a_fixed_group_is_alone(server: Place) -> None:
+    """D3, B5: NULL is no group; a handler of one group takes the head of that one."""
+    grouped(server, None, None, "a", "b", "b")
+    assert sorted(StrandHolder(server, fifo(), group="b").ids()) == [4]
+    assert StrandHolder(server, fifo()).ids() == [3, 1, 2]
+
+
+def test_a_row_that_cannot_be_claimed_blocks_its_strand_alone(server: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """D3, D4, C92: it is named once, and no row of its group or key passes it."""
+    grouped(server, "a", "a", "b", "b", partition_key="k")
+    refuse(server, "update", "old.id in (1, 5)")
+    holder = StrandHolder(server, fifo())
+    with caplog.at_level(logging.ERROR):
+        assert holder.ids() == [3]
+        assert holder.ids() == []
+    assert len([each for each in caplog.records if "row 1" in each.getMessage()]) == 1
+    server.run("delete from q")
+    for id, key in [(4, "k"), (5, "k"), (6, "k"), (7, "m"), (8, "m")]:
+        server.fill(1, id=id, partition_key=key)
+    assert in_order(server).ids() == [4, 7, 8]
+
+
+def test_a_table_whose_finished_rows_stay_goes_on_group_by_group(server: Place) -> None:
+    """D3, A5: finished rows are of no strand."""
+    grouped(server, "a", "a")
+    server.run("alter table q add column processed_at timestamp")
+    holder = StrandHolder(server, fifo(processed_at="processed_at"))
+    for id in (1, 2):
+        (row,) = holder.claim()
+        assert row.id == id
+        assert holder.one(Verb.ACK, row)
+    assert holder.ids() == []
+
+
+def test_a_key_goes_on_as_far_as_this_replica_holds_its_rows(server: Place) -> None:
+    """D4, R6: a row is claimed if each unfinished row before it is held by this replica, or claimed with it."""
+    first = keyed(server, "a", "b", "a", "a")
+    second = in_order(server)
+    one, two, three = first.claim(3)
+    assert (one.id, two.id, three.id) == (1, 3, 4)
+    assert second.ids() == [2]
+    assert cast(Any, second.store).take(second.connection, ["a"], 9, {2}) == []  # as after a look that is old
+    server.fill(1, partition_key="a")
+    assert second.ids() == []
+    (four,) = first.claim()
+    assert four.id == 5
+    assert first.one(Verb.ACK, one)
+    for row in (two, three, four):
+        assert first.one(Verb.RELEASE, row, attempt=0)
+    assert second.ids(2) == [3, 4]
+    assert first.ids() == []
+
+
+def test_a_delayed_row_holds_its_key_and_begun_rows_come_first(server: Place) -> None:
+    """D4, R6, E3: a row that is put off keeps its place, failed or scheduled, while other keys go on."""
+    first = keyed(server, "a", "a", "b", "b", "c", "d", "d", "d")
+    server.run(f"update q set retry_after = {server.seconds(60)} where id in (3, 7)")
+    rows = first.claim()
+    assert [row.id for row in rows] == [1, 2, 5, 6]
+    assert first.one(Verb.RELEASE, rows[1], attempt=0)
+    assert first.one(Verb.RETRY, rows[0], delay=60.0, reason="no", attempt=1)
+    server.fill(1, partition_key="a", priority=-1)
+    assert first.ids() == in_order(server).ids() == []
+    server.run("update q set retry_after = null")
+    assert sorted(in_order(server).ids()) == [1, 2, 3, 4, 9]
+
+
+def test_a_claim_takes_its_limit_from_keys_in_turn_and_leaves_out_full_ones(server: Place) -> None:
+    """D4, R16: a limit is one over all keys; the next claim goes on behind it."""
+    first = keyed(server, *"aabbcc")
+    a, b, c = (row.lane_key for row in in_order(server).claim() if row.id % 2)
+    server.run("update q set attempt = 0, locked_until = null")
+    assert first.ids(3, full_keys=[a]) == [3, 4, 5]
+    assert first.ids(100, full_keys=[b, c]) == [1, 2]
+    assert first.ids() == [6]
+
+
+def test_a_strand_that_waits_says_for_how_long(server: Place) -> None:
+    """E3: a retry is claimed when it falls due, without a walk over all strands."""
+    grouped(server, "a", "a")
+    holder = StrandHolder(server, fifo())
+    (row,) = holder.claim()
+    assert holder.one(Verb.RETRY, row, delay=60.0, reason="no", attempt=1)
+    assert holder.ids() == []
+    due = cast(StrandStore, holder.store).strands.next_due
+    assert due is not None
+    assert 50 < due <= 60
+
+
+@pytest.mark.parametrize("scope", ["fifo", "cluster"])
+def test_the_index_that_ddl_prints_serves_and_a_look_at_long_strands_is_short(server: Place, scope: str) -> None:
+    """A7, H3: a few seeks for each strand, however many rows it has; the index has a name of its own."""
+    grouped(server)
+    server.run(
+        "insert into q (account, partition_key, attempt) select concat('g', mod(seq, 5000)), concat('k', mod(seq, 5000)), "
+        "if(mod(seq, 3), 0, null) from seq_1_to_100000"
+    )
+    server.run("insert into q (account, partition_key) select 'g1', 'k1' from seq_1_to_10000")
+    queue = fifo() if scope == "fifo" else usual()
+    settings: dict[str, Any] = {} if scope == "fifo" else {"workers_by_key": 4, "key_scope": "cluster"}
+    holder = StrandHolder(server, queue, **settings)
+    (warning,) = server.database.warnings(server.own, queue.subscriptions[-1])
+    assert "q_claim_in_order" in warning
+    for text in server.database.ddl(queue, queue.subscriptions, server.own):
+        server.run(text)
+    assert not server.database.warnings(server.own, queue.subscriptions[-1])
+    server.run("analyze table q")
+    holder = StrandHolder(server, queue, **settings)
+    assert reads(holder, lambda: holder.claim(20)) < 4000
+    assert len(holder.held) == 20
+    store = cast(Any, holder.store)
+    assert reads(holder, lambda: store.look(holder.connection, ["g1", "k1"], None, 64, (), ())) < 3000
+
+
+def reads(holder: Holder, act: Callable[[], object]) -> int:
+    """Count the rows that the server reads for something."""
+    holder.connection.execute("flush status")
+    act()
+    asked = (
+        "select sum(variable_value) from information_schema.session_status where variable_name like 'Handler_read%%'"
+    )
+    return int(holder.connection.execute(asked).fetchall()[0][0])
