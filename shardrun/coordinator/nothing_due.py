@@ -6,7 +6,7 @@ from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Service
 from shardrun.db.store import WAITING_LIMIT, Waiting
 from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError
-from shardrun.queue import Form
+from shardrun.queue import Form, Subscription
 from shardrun.summary import counted, duration
 
 
@@ -27,7 +27,7 @@ def _ask(replica: Replica, service: Service) -> None:
             log.info(
                 "%s: %s",
                 service.name,
-                reason(result, service.subscription.group, service.subscription.queue.form),
+                reason(result, service.subscription),
                 extra={"fields": fields},
             )
         elif isinstance(result, ConnectionLost | DatabaseUnreachable):
@@ -36,10 +36,11 @@ def _ask(replica: Replica, service: Service) -> None:
     replica.threads.submit(service.store.waiting, done)
 
 
-def reason(found: Waiting, group: str | None, form: Form = Form.LEASE) -> str:
+def reason(found: Waiting, subscription: Subscription) -> str:
     """Write why nothing is done, as one or two sentences; without a lease, due rows that were not taken are others'."""
+    form = subscription.queue.form
     if not found.rows:
-        return _no_row(found, group)
+        return _no_row(found, subscription.group)
     more = "+" if found.rows >= WAITING_LIMIT else ""
     waiting = f"{found.later:,}{more} {'row waits' if found.later == 1 else 'rows wait'}"
     if found.first is not None:
@@ -49,10 +50,15 @@ def reason(found: Waiting, group: str | None, form: Form = Form.LEASE) -> str:
         said += f"; {found.leased:,}{more} leased"
     elif not found.free:
         said += f"; 0{more} locked by others"
-    return f"{said}.{_not_taken(found.free, form) if found.free else ''}"
+    return f"{said}.{_not_taken(found.free, subscription) if found.free else ''}"
 
 
-def _not_taken(free: int, form: Form) -> str:
+def _not_taken(free: int, subscription: Subscription) -> str:
+    form = subscription.queue.form
+    if subscription.has_strands:
+        strand = "group" if subscription.queue.fifo else "key"
+        waits = "row waits" if free == 1 else "rows wait"
+        return f" {free:,} {waits} behind others of the same {strand}, which are in work or put off: shardrun status names them."
     it, it_is, its_key = ("it", "it is", "its key") if free == 1 else ("them", "they are", "their keys")
     who = f"someone else has locked {its_key}" if form is Form.ADVISORY else f"another transaction has locked {it}"
     return f" {counted(free, 'row')} could not be taken: {who}, or {it_is} only just there."

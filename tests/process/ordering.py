@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,7 +39,13 @@ settings: dict[str, Any] = {"lease": 2} if lease else {}
 settings |= {"workers": 8} if is_fifo else {"workers_by_key": 8, "key_scope": "cluster"}
 
 
-@queue.handler(**settings, max_attempts=50, dead_letter="q_dead")
+bind: Callable[[Callable[..., Any]], Callable[..., Any]] = queue.handler(
+    **settings, max_attempts=50, dead_letter="q_dead"
+)
+ACK: tuple[str, Any] = ("ack", None)
+
+
+@bind
 def handle(body: dict[str, Any], delivery: Delivery) -> Any:
     """Take a moment, and with the given chance fail, go back at once or later, die, or give up."""
     strand = delivery.group if is_fifo else delivery.key
@@ -46,7 +53,7 @@ def handle(body: dict[str, Any], delivery: Delivery) -> Any:
         witness.start(delivery.id, strand, delivery.attempt)
     time.sleep(body.get("for", 0.001))
     chance = Random(f"{delivery.id} {delivery.attempt} {time.monotonic_ns()}").random()
-    how, answer = "ack", None
+    how, answer = ACK
     if chance < trouble:
         how, answer = (
             ("fail", None),

@@ -92,7 +92,8 @@ class LateRows:
         early, late = self._site.another_connection(), self._site.another_connection()
         connections = (early, early) if self._site.dialect == "sqlite" else (late, early)
         for connection in connections:
-            row = self._queue.insert(connection, payload={}, **{self._role: strand})
+            roles: dict[str, Any] = {self._role: strand}
+            row = self._queue.insert(connection, payload={}, **roles)
             self.ids.add(int(row))
         early.commit()
         eventually(lambda: bool(self._site.witness.rows()))

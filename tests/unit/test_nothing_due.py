@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shardrun.coordinator.nothing_due import reason
 from shardrun.db.store import WAITING_LIMIT, Waiting
-from shardrun.queue import Form
+from shardrun.queue import Form, Queue, Source, Subscription
+
+WHERE = Source("handlers.py", 1)
+
+
+def bound(form: Form = Form.LEASE, **settings: Any) -> Subscription:
+    """Bind a handler to a queue of a form."""
+    roles: dict[Form, dict[str, Any]] = {Form.LEASE: {"locked_until": "l"}, Form.ADVISORY: {"advisory_lock": "{id}"}}
+    queue: Queue[Any] = Queue("q", id="id", fifo=settings.pop("fifo", False), **roles.get(form, {}))
+    return Subscription(queue, lambda row: None, WHERE, **settings)
+
 
 FIRST = "2026-01-31 14:00:00.25+00"
 
@@ -55,7 +67,7 @@ FIRST = "2026-01-31 14:00:00.25+00"
 )
 def test_the_sentence_says_what_the_table_holds(found: Waiting, group: str | None, sentence: str) -> None:
     """Text 1 #20: due times are the database's, in UTC."""
-    assert reason(found, group) == sentence
+    assert reason(found, bound(group=group)) == sentence
 
 
 @pytest.mark.parametrize(
@@ -77,4 +89,17 @@ def test_the_sentence_says_what_the_table_holds(found: Waiting, group: str | Non
 )
 def test_the_sentence_speaks_of_leases_only_where_rows_have_them(free: int, form: Form, end: str) -> None:
     """Text 1 #20, B1, B4: no row tells who has locked it; one that is due and was not taken is someone else's."""
-    assert reason(Waiting(3 + free, 3, 0, free, None, None, None), None, form) == f"nothing is due. {end}"
+    assert reason(Waiting(3 + free, 3, 0, free, None, None, None), bound(form)) == f"nothing is due. {end}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "end"),
+    [
+        ({"fifo": True}, "2 rows wait behind others of the same group, which are in work or put off"),
+        ({"key_scope": "cluster"}, "2 rows wait behind others of the same key, which are in work or put off"),
+    ],
+)
+def test_the_sentence_says_that_rows_keep_their_order(settings: dict[str, Any], end: str) -> None:
+    """D3, D4: those that are due and were not taken wait for another row, which `status` names."""
+    said = reason(Waiting(3, 1, 0, 2, FIRST, 5.0, None), bound(**settings))
+    assert said.endswith(f"0 leased. {end}: shardrun status names them.")
