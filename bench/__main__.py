@@ -17,12 +17,12 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import places, report, wake
-from bench.contest import Contest, Place, contests, rounds
+from bench.contest import ORDERS, Contest, Place, contests, rounds
 from tests.servers import NoServer
 
 BUILD = Path("build/bench")
 KEPT = Path("bench/results")
-NAMES = ("noop", "sqlite", "mariadb", "spin")
+NAMES = ("noop", "sqlite", "mariadb", "spin", *(name for name, _, _ in ORDERS))
 
 
 def main(arguments: list[str] | None = None) -> None:

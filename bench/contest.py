@@ -23,7 +23,7 @@ class Place(Protocol):
 
     dsn: str
 
-    def fill(self, rows: int) -> None: ...
+    def fill(self, rows: int, in_order: bool = False) -> None: ...
 
     def left(self) -> int: ...
 
@@ -48,10 +48,19 @@ class Contest:
     place: str
     rows: int
     contenders: tuple[Contender, ...]
+    in_order: bool = False  # the table counts attempts, and has the index of claims that keep an order over replicas
 
 
 Results = dict[str, dict[str, list[Result]]]
 """Per contest and contender: the results of the rounds, in order."""
+
+
+ORDERS = (
+    ("order", "postgres", "PostgreSQL"),
+    ("order-mariadb", "mariadb", "MariaDB"),
+    ("order-sqlite", "sqlite", "SQLite"),
+)
+"""The contests of order over replicas: name, place, database."""
 
 
 def contests(rows: int, spin_rows: int, connections: int) -> list[Contest]:
@@ -103,6 +112,20 @@ def contests(rows: int, spin_rows: int, connections: int) -> list[Contest]:
                 Contender("shardrun by key", "drain", "spin_by_key", shardrun),
             ),
         ),
+        *(
+            Contest(
+                name,
+                f"{database}, lease, no-op handler, by key, 2 children",
+                place,
+                rows,
+                (
+                    Contender("order in a replica", "drain", "counted_by_key", shardrun),
+                    Contender("order over replicas", "drain", "in_order", shardrun),
+                ),
+                in_order=True,
+            )
+            for name, place, database in ORDERS
+        ),
     ]
 
 
@@ -132,7 +155,7 @@ def rounds(
 
 def _drain(place: Place, contest: Contest, contender: Contender) -> Result:
     if not contender.is_bare:
-        place.fill(contest.rows)
+        place.fill(contest.rows, contest.in_order)
     order = {"dsn": place.dsn, "queue": contender.queue, "rows": contest.rows, **contender.settings}
     result = Result(**json.loads(_run(contender.module, order).splitlines()[-1]))
     if not contender.is_bare and (left := place.left()):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bench.contest import Results
+from bench.contest import ORDERS, Results
 from bench.measure import Result
 
 TIMES = {"coordinator": 4.0 / 2.3, "children": 2.0 / 0.6}
@@ -95,6 +95,9 @@ def figures(results: Results) -> list[Figure]:
                 found.append(Figure("P4", f"no-op, CPU: {name} / the prototype's", TIMES[what], True, spread))
     ratio("P6", "MariaDB, no-op: shardrun / loop", 0.8, "mariadb", "shardrun", "loop")
     ratio("P6", "SQLite, no-op: shardrun / loop", 0.7, "sqlite", "shardrun", "loop")
+    for name, _, database in ORDERS:
+        ours, theirs = "order over replicas", "order in a replica"
+        ratio("D4", f"{database}, no-op by key: {ours} / {theirs}", 0.5, name, ours, theirs)
     return found
 
 

@@ -23,6 +23,12 @@ noop: Queue[str] = Queue(TABLE, id="id", payload="payload", locked_until="locked
 noop_by_key: Queue[str] = Queue(
     TABLE, id="id", payload="payload", partition_key="partition_key", locked_until="locked_until"
 )
+counted_by_key: Queue[str] = Queue(
+    TABLE, id="id", payload="payload", partition_key="partition_key", locked_until="locked_until", attempt="attempt"
+)
+in_order: Queue[str] = Queue(
+    TABLE, id="id", payload="payload", partition_key="partition_key", locked_until="locked_until", attempt="attempt"
+)
 spin: Queue[str] = Queue(TABLE, id="id", payload="payload", locked_until="locked_until")
 spin_by_key: Queue[str] = Queue(
     TABLE, id="id", payload="payload", partition_key="partition_key", locked_until="locked_until"
@@ -32,6 +38,8 @@ wake: Queue[str] = Queue(TABLE, id="id", payload="payload", partition_key="parti
 
 @noop.handler()
 @noop_by_key.handler(workers_by_key=CHILDREN)
+@counted_by_key.handler(workers_by_key=CHILDREN)
+@in_order.handler(workers_by_key=CHILDREN, key_scope="cluster")
 def do_nothing(body: str) -> None:
     """Do nothing with a row."""
 

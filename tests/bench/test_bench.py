@@ -20,9 +20,10 @@ ROOT = Path(__file__).parents[2]
 def test_a_small_bench_drains_everything_and_writes_every_figure(
     postgres: Postgres, mariadb: Mariadb, tmp_path: Path
 ) -> None:
-    """P1, P2, P4, P6: the bench measures each of them, ends by itself and leaves no table behind."""
+    """P1, P2, P4, P6, D4: the bench measures each of them, ends by itself and leaves no table behind."""
     dsn = postgres.new_database()
     argv = [sys.executable, "-m", "bench", "--rounds", "1", "--rows", "600", "--spin-rows", "24"]
+    argv += ["noop", "sqlite", "mariadb", "spin", "order"]
     other = mariadb.new_database()
     environment = {"PYTHONPATH": str(ROOT), "SHARDRUN_BENCH_POSTGRES": dsn, "PATH": "/usr/bin:/bin"}
     environment["SHARDRUN_BENCH_MYSQL"] = mariadb.url("mysql", other)
@@ -30,7 +31,7 @@ def test_a_small_bench_drains_everything_and_writes_every_figure(
     assert bench.returncode == 0, bench.stdout + bench.stderr
     (file,) = tmp_path.glob("build/bench/*.json")
     written = json.loads(file.read_text())
-    assert {figure["id"] for figure in written["figures"]} == {"P1", "P2", "P4", "P6"}
+    assert {figure["id"] for figure in written["figures"]} == {"P1", "P2", "P4", "P6", "D4"}
     assert all(figure["spread"]["median"] > 0 for figure in written["figures"])
     assert postgres.sessions(dsn) == []
     with postgres.admin(dsn) as connection:
