@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from shardrun.db.operate import LOOKED, Count, Failures
+from shardrun.db.buried import ERROR_LENGTH
+from shardrun.db.operate import LOOKED, Blocked, Blocking, Count, Failures
 from shardrun.operate import CHOSEN, Done, Home, Plan, QueueStatus, Status
 from shardrun.summary import duration
 
@@ -62,7 +63,32 @@ def status(found: Status, width: int | None) -> list[str]:
         for each in found.queues
         if not each.counts.indexed
     ]
+    for each in found.queues:
+        lines += _blocked(each, width)
     return lines
+
+
+def _blocked(each: QueueStatus, width: int | None) -> list[str]:
+    """Name the groups, or keys, that a failed row keeps waiting, those of the most failures first."""
+    blocked = each.counts.blocked
+    if blocked is None or not (blocked.number or blocked.more):
+        return []
+    year = str(datetime.now(UTC).year)
+    said = [f"{each.order} {_line(one.strand)}, {_blocking(one, year)}" for one in blocked.listed]
+    if (others := blocked.number - len(blocked.listed)) or blocked.more:
+        said.append(f"+{others:,} more{', and not all of the table was looked at' if blocked.more else ''}")
+    first = f"blocked {each.ordered}s ({each.queue}): "
+    heads = [first, *[" " * len(first)] * len(said)]
+    lines = [head + text for head, text in zip(heads, said, strict=False)]
+    return lines if width is None else [_cut(line, max(width, len(first) + SHORTEST)) for line in lines]
+
+
+def _blocking(one: Blocking, year: str) -> str:
+    """Say what a row that blocks others is up to."""
+    times = "once" if one.attempt == 1 else f"{one.attempt:,} times"
+    tried = f", last tried {_time(one.tried, year)}" if one.tried else ""
+    error = f": {_line(one.error.partition(chr(10))[0][:ERROR_LENGTH])}" if one.error else ""
+    return f"row {one.id} failed {times}{tried}, next try in {duration(max(one.seconds, 0.0))}{error}"
 
 
 def _queue(each: QueueStatus, grouped: bool) -> list[str]:
@@ -90,6 +116,7 @@ def status_json(found: Status) -> str:
                 "more": [name for name, count in numbers.items() if count and count.more],
                 "oldest_due_seconds": None if counts.oldest is None else round(max(counts.oldest, 0.0), 3),
                 "indexed": counts.indexed,
+                "blocked": counts.blocked and _blocked_json(counts.blocked),
             }
         )
     sessions = found.sessions
@@ -102,6 +129,24 @@ def status_json(found: Status) -> str:
         "connections": connections,
     }
     return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _blocked_json(blocked: Blocked) -> dict[str, Any]:
+    return {
+        "number": blocked.number,
+        "more": blocked.more,
+        "listed": [
+            {
+                "value": one.strand,
+                "row": str(one.id),
+                "attempts": one.attempt,
+                "last_tried": one.tried,
+                "next_try_seconds": round(max(one.seconds, 0.0), 3),
+                "last_error": one.error,
+            }
+            for one in blocked.listed
+        ],
+    }
 
 
 def failures(place: str, found: Failures, title: str | None, width: int | None) -> list[str]:

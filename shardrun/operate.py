@@ -103,6 +103,8 @@ class QueueStatus:
     group: str | None
     form: str  # how rows are held and delivered
     counts: Counts
+    order: str | None = None  # the column whose values keep an order over replicas, and what it is: a group, or a key
+    ordered: str = "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ def status(settings: Settings, declared: Declared) -> Status:
             else:
                 name = each.name if each in declared.subscriptions else None
                 form = forms.described(each)
-                queues.append(QueueStatus(each.queue.name, name, each.queue.table, each.group, form, counts))
+                status = QueueStatus(each.queue.name, name, each.queue.table, each.group, form, counts, *_order(each))
+                queues.append(status)
         sessions = target.sessions(connection)
     if problems:
         raise problems[0] if len(problems) == 1 else Problems(problems)
@@ -275,6 +278,13 @@ def check_alone(declared: Declared) -> None:
                     f"table {mine} also takes the dead letters of queue {other.name}, and nothing tells whose they are. "
                     f"Name the rows of {queue.name} by id."
                 )
+
+
+def _order(each: Subscription) -> tuple[str | None, str]:
+    """Name the column whose values keep an order over replicas, and say what they are."""
+    if each.queue.fifo:
+        return each.queue.group, "group"
+    return (each.queue.partition_key if each.key_scope == "cluster" else None), "key"
 
 
 def _same(first: str | None, second: str) -> bool:

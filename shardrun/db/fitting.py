@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 from shardrun.db import check, needed
-from shardrun.db.operate import Connection, Counts, DeadLetters, Sessions
+from shardrun.db.operate import Blocked, Connection, Counts, DeadLetters, Sessions
 from shardrun.db.table import Layout, Table, lay
 from shardrun.errors import Problems, ShardrunError
 from shardrun.queue import Queue, Subscription, split_name
@@ -35,6 +36,10 @@ class Fitting(ABC):
     @abstractmethod
     def _count(self, connection: Connection, layout: Layout) -> Counts:
         """Count what a queue holds."""
+
+    @abstractmethod
+    def _blocked(self, connection: Connection, layout: Layout) -> Blocked:
+        """Find the groups or keys that wait for a row that has failed."""
 
     @abstractmethod
     def _letters(self, layout: Layout) -> DeadLetters:
@@ -80,7 +85,11 @@ class Fitting(ABC):
 
     def counts(self, connection: Connection, subscription: Subscription) -> Counts:
         """Count what a queue holds for a subscription; raises `Problems` where the table does not fit."""
-        return self._count(connection, self._layout(connection, subscription))
+        layout = self._layout(connection, subscription)
+        counts = self._count(connection, layout)
+        if layout.strand is None or "retry_after" not in layout.roles or not counts.indexed:
+            return counts
+        return replace(counts, blocked=self._blocked(connection, layout))
 
     def dead_letters(self, connection: Connection, subscription: Subscription) -> DeadLetters | None:
         """Open a subscription's dead letters, or None where it declares none."""

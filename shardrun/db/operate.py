@@ -27,11 +27,40 @@ ERRORS = 50
 """Errors that a list of dead letters shows, the most frequent first."""
 
 
+STRANDS = 10_000
+"""Groups or keys that a look for blocked ones visits. Larger: blocked ones are found behind more others, by a longer look."""
+
+NAMED = 10
+"""Blocked groups or keys that are told in full: those whose rows have failed most often."""
+
+
 class Count(NamedTuple):
     """A count of rows; `more` says that counting stopped at a bound, so that there may be more."""
 
     number: int
     more: bool = False
+
+
+class Blocking(NamedTuple):
+    """A row that has failed and is put off, and so keeps its group or key waiting; `seconds` until it is tried again.
+
+    `tried` is when it was last known to be in work (UTC, `2025-11-30 10:02:11`), where its lease tells.
+    """
+
+    strand: str
+    id: Any
+    attempt: int
+    seconds: float
+    tried: str | None
+    error: str | None
+
+
+class Blocked(NamedTuple):
+    """Groups or keys that a failed row keeps waiting; `more` says that not all of the table was looked at."""
+
+    listed: Sequence[Blocking]
+    number: int
+    more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +73,7 @@ class Counts:
     dead: Count | None
     oldest: float | None  # seconds since the oldest due time of a free row; rows without a due time have no age
     indexed: bool  # False where no index serves the claim: the counts are of LOOKED rows at one end of the table
+    blocked: Blocked | None = None  # None also where rows have no order over replicas
 
 
 class Sessions(NamedTuple):
@@ -129,6 +159,14 @@ def counts_of(
         oldest=oldest,
         indexed=indexed,
     )
+
+
+def blocked_of(rows: Sequence[Any]) -> Blocked:
+    """Read blocked groups or keys, each beside their number and whether the look ended at its bound."""
+    listed = [
+        Blocking(str(row[2]), row[3], int(row[4]), float(row[5]), row[6], row[7]) for row in rows if row[3] is not None
+    ]
+    return Blocked(listed, int(rows[0][0]), bool(rows[0][1]))
 
 
 def failures_of(rows: Sequence[Any]) -> Failures:

@@ -99,6 +99,7 @@ def test_status_for_programs_is_json(queues: Terminal) -> None:
             "dead": 0,
             "more": [],
             "indexed": True,
+            "blocked": None,
         }
     ]
     if "DATABASE_URL" in queues.environment:

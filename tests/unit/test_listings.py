@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from shardrun import listings
-from shardrun.db.operate import Count, Counts, Failure, Failures, Sessions
+from shardrun.db.operate import Blocked, Blocking, Count, Counts, Failure, Failures, Sessions
 from shardrun.operate import QueueStatus, Status
 
 FULL = Counts(Count(100_000, True), Count(96), Count(310), Count(3), 3.14, indexed=True)
@@ -35,6 +37,39 @@ def test_status_reads_as_it_was_drawn() -> None:
         "replicas     a-1, b-22",
         "connections  3 of the server's 100 are shardrun's, 58 in use in all",
     ]
+
+
+def test_status_names_what_a_failed_row_keeps_waiting() -> None:
+    """K1, D3, text 2.5: the group, the row, how often it failed and when it is tried again; the error's first line last."""
+    this_year = datetime.now(UTC).year
+    listed = [
+        Blocking("118", 99120, 3, 41.2, f"{this_year}-11-30 12:01:07", "ConnectionError: refused\nat line 3"),
+        Blocking("a\tb", 5, 1, 90.0, None, None),
+    ]
+    full = replace(FULL, blocked=Blocked(listed, 14, True))
+    orders = QueueStatus("orders", "ship", "orders", None, "lease 30 s", full, "account", "group")
+    status = Status("SQLite", [orders], None)
+    lines = listings.status(status, None)
+    assert lines[-3:] == [
+        "blocked groups (orders): account 118, row 99120 failed 3 times, last tried 11-30 12:01:07, next try in 41.2 s: "
+        "ConnectionError: refused",
+        "                         account a b, row 5 failed once, next try in 1 min 30 s",
+        "                         +12 more, and not all of the table was looked at",
+    ]
+    assert max(map(len, listings.status(status, 90))) == 90
+    blocked = json.loads(listings.status_json(status))["queues"][0]["blocked"]
+    assert (blocked["number"], blocked["more"], blocked["listed"][1]) == (
+        14,
+        True,
+        {
+            "value": "a\tb",
+            "row": "5",
+            "attempts": 1,
+            "last_tried": None,
+            "next_try_seconds": 90.0,
+            "last_error": None,
+        },
+    )
 
 
 def test_status_does_not_say_whose_connections_are_where_the_server_keeps_no_names() -> None:

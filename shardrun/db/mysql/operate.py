@@ -10,7 +10,20 @@ from typing import Any
 from shardrun.db.buried import Letters
 from shardrun.db.mysql import ddl, dead, driver, status
 from shardrun.db.mysql.driver import Connection
-from shardrun.db.operate import LEVELS, LOOKED, MOST, Counts, Failures, Looked, Moved, Sessions, counts_of, failures_of
+from shardrun.db.operate import (
+    LEVELS,
+    LOOKED,
+    MOST,
+    Blocked,
+    Counts,
+    Failures,
+    Looked,
+    Moved,
+    Sessions,
+    blocked_of,
+    counts_of,
+    failures_of,
+)
 from shardrun.db.settling import in_order, storable
 from shardrun.db.statement import Statement
 from shardrun.db.table import Column, Layout
@@ -34,14 +47,23 @@ def counts(connection: Connection, layout: Layout) -> Counts:
     """Count what a queue holds for one subscription, within bounds."""
     indexed = ddl.claim_index(layout) is not None
     values = {"group": layout.group, "dead_group": layout.dead_group}
-    looked, oldest = _looked_at(connection, layout, values) if indexed else _one_end(connection, layout, values)
+    if indexed and layout.strand is None:
+        looked, oldest = _looked_at(connection, layout, values)
+    else:
+        window = status.counts_in_order if indexed else status.counts_by_id
+        looked, oldest = _in_window(connection, window(layout), values)
     buried = status.dead(layout, indexed)
     found = None if buried is None else driver.run(connection, buried, values).fetchall()[0]
     return counts_of(layout, looked, found, oldest, indexed)
 
 
-def _one_end(connection: Connection, layout: Layout, values: Mapping[str, Any]) -> tuple[Looked, float | None]:
-    row = driver.run(connection, status.counts_by_id(layout), values).fetchall()[0]
+def blocked(connection: Connection, layout: Layout) -> Blocked:
+    """Find the groups or keys that wait for a row that has failed."""
+    return blocked_of(driver.run(connection, status.blocked(layout), {"group": layout.group}).fetchall())
+
+
+def _in_window(connection: Connection, statement: Statement, values: Mapping[str, Any]) -> tuple[Looked, float | None]:
+    row = driver.run(connection, statement, values).fetchall()[0]
     seen, held, later, looked = (int(value) for value in row[:4])
     return (seen, held, later, looked == LOOKED, looked == LOOKED), _seconds(row[4])
 

@@ -17,7 +17,7 @@ from shardrun.db.mysql.offers import OFFERS
 from shardrun.db.mysql.store import MysqlStore
 from shardrun.db.mysql.strands import MysqlStrandStore
 from shardrun.db.mysql.taking_offered import TAKINGS
-from shardrun.db.operate import Counts, Sessions
+from shardrun.db.operate import Blocked, Counts, Sessions
 from shardrun.db.store import Store
 from shardrun.db.table import Layout, Table, lay
 from shardrun.errors import (
@@ -272,6 +272,9 @@ class Mysql(Fitting):
 
     def _count(self, connection: Connection, layout: Layout) -> Counts:
         return operate.counts(connection, layout)
+
+    def _blocked(self, connection: Connection, layout: Layout) -> Blocked:
+        return operate.blocked(connection, layout)
 
     def _letters(self, layout: Layout) -> operate.MysqlDeadLetters:
         return operate.MysqlDeadLetters(layout)

@@ -10,8 +10,19 @@ from __future__ import annotations
 
 from shardrun.db import buried
 from shardrun.db.mysql.ddl import claim_index
-from shardrun.db.mysql.parts import NOW, claim_order, column, group_parameter, quote, table_name, unfinished_rows
-from shardrun.db.operate import LOOKED, MOST
+from shardrun.db.mysql.parts import (
+    AGED_BEFORE,
+    NOW,
+    claim_order,
+    column,
+    group_parameter,
+    identity_of,
+    not_aged,
+    quote,
+    table_name,
+    unfinished_rows,
+)
+from shardrun.db.operate import LOOKED, MOST, NAMED
 from shardrun.db.statement import Statement
 from shardrun.db.table import Layout
 
@@ -92,6 +103,76 @@ select count(*), cast(ifnull(sum(held), 0) as signed)
 def counts_by_id(layout: Layout, looked: int = LOOKED) -> Statement:
     """Count the same among rows at one end of the table: the newest where finished rows stay, else the oldest."""
     end = " desc" if "processed_at" in layout.roles else ""
+    return _in_window(
+        layout, f"from {table_name(layout.table)} as c\n         order by {column(layout, 'id', 'c')}{end}", looked
+    )
+
+
+def counts_in_order(layout: Layout, looked: int = LOOKED) -> Statement:
+    """Count the same among the first rows of the claim's index, where it goes from group to group, or from key to key."""
+    return _in_window(layout, f"from {_in_order(layout)}", looked)
+
+
+def blocked(layout: Layout, looked: int = LOOKED, named: int = NAMED) -> Statement:
+    """Find groups or keys whose first row that has begun and is put off keeps them waiting, among the index's first rows.
+
+    These servers go from one group to the next only by a statement each: so it is rows that are looked at.
+    """
+    strand, key, attempt, due = (column(layout, r, "c") for r in (str(layout.strand), "id", "attempt", "retry_after"))
+    is_blocking = f"ifnull({strand} is not null and {attempt} > 0 and {due} > {NOW} and not {held(layout)}, false)"
+    order = ", ".join(f"o{number}" for number, _ in enumerate(layout.strand_order))
+    chosen = [f"{strand} as strand", f"{key} as id", f"{attempt} as begun", f"{is_blocking} as is_blocking"]
+    chosen += [f"{column(layout, role, 'c')} as o{number}" for number, role in enumerate(layout.strand_order)]
+    error = column(layout, "last_error", "b") if "last_error" in layout.roles else "null"
+    shown = [
+        f"cast({column(layout, str(layout.strand), 'b')} as char)",
+        identity_of(layout, "b"),
+        f"cast({column(layout, 'attempt', 'b')} as signed)",
+        f"timestampdiff(microsecond, {NOW}, {column(layout, 'retry_after', 'b')}) / 1e6",
+        _tried(layout),
+        error,
+    ]
+    text = f"""\
+with looked as (
+  select {", ".join(chosen)}
+    from {_in_order(layout)}
+   limit {looked}
+), blocking as (
+  select id
+    from (select id, row_number() over (partition by strand order by begun, {order}) as place
+            from looked
+           where is_blocking) as rows_of_strands
+   where place = 1
+), seen as (
+  select (select count(*) from blocking) as number, (select count(*) from looked) = {looked} as more
+)
+select seen.number, seen.more, {", ".join(shown)}
+  from seen
+  left join blocking on true
+  left join {table_name(layout.table)} as b on {column(layout, "id", "b")} = blocking.id
+ order by {column(layout, "attempt", "b")} desc, {column(layout, "retry_after", "b")} desc, {column(layout, "id", "b")}
+ limit {named}"""
+    return Statement(text, group_parameter(layout))
+
+
+def _in_order(layout: Layout) -> str:
+    """Write the rows of a subscription along the claim's index."""
+    order = ", ".join(column(layout, role, "c") for role in layout.index)
+    return f"{_along(layout)}\n         where {_and(*unfinished_rows(layout, 'c'), 'true')}\n         order by {order}"
+
+
+def _tried(layout: Layout) -> str:
+    """Write when a row was last known to be in work: its last lease began then, or was extended."""
+    lock = layout.column("locked_until")
+    if lock is None:
+        return "null"
+    began = f"{not_aged(lock, 'b')} - interval {round(layout.lease * 1_000_000)} microsecond"
+    shown = f"date_format({began}, '%%Y-%%m-%%d %%H:%%i:%%s')"
+    return f"case when b.{quote(lock.name)} < {AGED_BEFORE[lock.kind]} then {shown} end"
+
+
+def _in_window(layout: Layout, rows: str, looked: int) -> Statement:
+    """Count the rows of a subscription among some."""
     mine = _and(*unfinished_rows(layout, "c"), "true")
     is_due, is_later, oldest = "true", "false", "null"
     if "retry_after" in layout.roles:
@@ -106,8 +187,7 @@ select cast(ifnull(sum(due), 0) as signed),
        timestampdiff(microsecond, min(if(mine, since, null)), {NOW}) / 1e6
   from (select {mine} as mine, {mine} and {is_due} as due, {mine} and {is_later} as later, {held(layout)} as held,
                {oldest} as since
-          from {table_name(layout.table)} as c
-         order by {column(layout, "id", "c")}{end}
+          {rows}
          limit {looked}) as looked_at"""
     return Statement(text, group_parameter(layout))
 

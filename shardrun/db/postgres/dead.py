@@ -140,7 +140,8 @@ def _key(layout: Layout) -> str:
 def _order(layout: Layout, indent: int) -> str:
     """Write the order in which an index has dead letters: the newest first, or as the group's claim would."""
     if layout.dead is None:
-        names = [f"d.{quote(layout.roles[role].name)}{nulls(role)}" for role in layout.order]
+        roles = layout.order if layout.strand is None else layout.index
+        names = [f"d.{quote(layout.roles[role].name)}{nulls(role)}" for role in roles]
     elif layout.roles["id"].name in layout.dead.unique:
         names = [f"{_key(layout)} desc"]
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardrun.db import check
 from shardrun.db.buried import Letters
-from shardrun.db.operate import Counts, Failures, Moved, Sessions, counts_of, failures_of
+from shardrun.db.operate import Blocked, Counts, Failures, Moved, Sessions, blocked_of, counts_of, failures_of
 from shardrun.db.postgres import dead, driver, status
 from shardrun.db.postgres.driver import Connection
 from shardrun.db.settling import in_order, storable
@@ -19,11 +19,17 @@ def counts(connection: Connection, layout: Layout) -> Counts:
     """Count what a queue holds for one subscription, within bounds."""
     indexed = not check.missing_index(layout)
     values = {"group": layout.group, "dead_group": layout.dead_group}
-    statement = status.counts(layout) if indexed else status.counts_by_id(layout)
+    along = status.counts if layout.strand is None else status.counts_in_order
+    statement = along(layout) if indexed else status.counts_by_id(layout)
     *looked, oldest = driver.run(connection, statement, values).fetchall()[0]
     buried = status.dead(layout, indexed)
     found = None if buried is None else driver.run(connection, buried, values).fetchall()[0]
     return counts_of(layout, tuple(looked), found, oldest, indexed)
+
+
+def blocked(connection: Connection, layout: Layout) -> Blocked:
+    """Find the groups or keys that wait for a row that has failed."""
+    return blocked_of(driver.run(connection, status.blocked(layout), {"group": layout.group}).fetchall())
 
 
 def sessions(connection: Connection) -> Sessions:

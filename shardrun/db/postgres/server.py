@@ -13,7 +13,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 
 from shardrun.db import check, forms, needed
 from shardrun.db.fitting import Fitting
-from shardrun.db.operate import Counts, Sessions
+from shardrun.db.operate import Blocked, Counts, Sessions
 from shardrun.db.postgres import catalogue, ddl, driver, fetch, listen, operate, pooler, sql, taking
 from shardrun.db.postgres.driver import Connection
 from shardrun.db.postgres.locks import AdvisoryStore, RowLockStore
@@ -264,6 +264,9 @@ class Postgres(Fitting):
 
     def _count(self, connection: Connection, layout: Layout) -> Counts:
         return operate.counts(connection, layout)
+
+    def _blocked(self, connection: Connection, layout: Layout) -> Blocked:
+        return operate.blocked(connection, layout)
 
     def _letters(self, layout: Layout) -> operate.PostgresDeadLetters:
         return operate.PostgresDeadLetters(layout)

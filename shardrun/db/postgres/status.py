@@ -10,9 +10,22 @@ rows on another path, and read the whole table where there are few.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shardrun.db import buried
-from shardrun.db.operate import LEVELS, LOOKED, MOST
-from shardrun.db.postgres.parts import claim_order, group_parameter, now_of, quote, table_name
+from shardrun.db.operate import LEVELS, LOOKED, MOST, NAMED, STRANDS
+from shardrun.db.postgres.parts import (
+    AGED,
+    AGED_BEFORE,
+    claim_order,
+    group_parameter,
+    identity,
+    interval,
+    now_of,
+    nulls,
+    quote,
+    table_name,
+)
 from shardrun.db.postgres.parts import unfinished_rows as unfinished
 from shardrun.db.statement import Statement
 from shardrun.db.table import Layout
@@ -50,9 +63,77 @@ select undated.seen + past.seen,
 
 def counts_by_id(layout: Layout, looked: int = LOOKED) -> Statement:
     """Count the same among rows at one end of the table: the newest where finished rows stay, else the oldest."""
-    due, key = layout.column("retry_after"), quote(layout.roles["id"].name)
+    key = quote(layout.roles["id"].name)
     end = " desc" if "processed_at" in layout.roles else ""
-    mine = [*unfinished(layout, "c"), "true"]
+    return _in_window(layout, f"select * from {table_name(layout.table)} order by {key}{end} limit {looked}", looked)
+
+
+def counts_in_order(layout: Layout, looked: int = LOOKED) -> Statement:
+    """Count the same among the first rows of the claim's index, where it goes from group to group, or from key to key."""
+    mine, order = [*unfinished(layout, "c"), "true"], _in_order(layout, layout.index)
+    rows = f"select c.* from {table_name(layout.table)} as c where {_and(*mine)} order by {order} limit {looked}"
+    return _in_window(layout, rows, looked)
+
+
+def blocked(layout: Layout, visited: int = STRANDS, named: int = NAMED) -> Statement:
+    """Find groups or keys whose first row that has begun and is put off keeps them waiting, going from one to the next."""
+    roles, mine = layout.roles, unfinished(layout, "c")
+    strand, key, attempt, due = (
+        f"{quote(roles[r].name)}" for r in (str(layout.strand), "id", "attempt", "retry_after")
+    )
+    head = f"select c.{strand} as strand from {table_name(layout.table)} as c where"
+    now = now_of(roles["retry_after"])
+    put_off = [f"c.{strand} = visited.strand", f"c.{attempt} > 0", f"c.{due} > {now}", f"not {_held(layout)}"]
+    error = f"b.{quote(roles['last_error'].name)}::text" if "last_error" in roles else "null::text"
+    text = f"""\
+with recursive {CLOCK}, strands as (
+  ({head} {_and(*mine, f"c.{strand} is not null")} order by c.{strand} limit 1)
+  union all
+  select ({head} {_and(*mine, f"c.{strand} > strands.strand")} order by c.{strand} limit 1)
+    from strands
+   where strands.strand is not null
+), visited as materialized (
+  select strand from strands where strand is not null limit {visited}
+), blocking as materialized (
+  select first.id
+    from visited
+    left join lateral (
+      select c.{key} as id
+        from {table_name(layout.table)} as c
+       where {_and(*mine, *put_off)}
+       order by {_in_order(layout, ("attempt", *layout.strand_order))}
+       limit 1
+    ) as first on true
+), seen as (
+  select count(id) as number, count(*) = {visited} as more from blocking
+)
+select seen.number, seen.more, b.{strand}::text, {identity(f"b.{key}", layout)}, b.{attempt}::bigint,
+       extract(epoch from b.{due} - {now})::float8, {_tried(layout)}, {error}
+  from seen
+  left join blocking on blocking.id is not null
+  left join {table_name(layout.table)} as b on b.{key} = blocking.id
+ order by b.{attempt} desc, b.{due} desc, b.{key}
+ limit {named}"""
+    return Statement(text, group_parameter(layout))
+
+
+def _in_order(layout: Layout, roles: Sequence[str]) -> str:
+    return ", ".join(f"c.{quote(layout.roles[role].name)}{nulls(role)}" for role in roles)
+
+
+def _tried(layout: Layout) -> str:
+    """Write when a row was last known to be in work: its last lease began then, or was extended."""
+    lock = layout.column("locked_until")
+    if lock is None:
+        return "null::text"
+    held, utc = f"b.{quote(lock.name)}", " at time zone 'utc'" if lock.kind == "timestamptz" else ""
+    began = f"({held} + {AGED} - {interval(layout.lease)}){utc}"
+    return f"case when {held} < {AGED_BEFORE} then to_char({began}, 'YYYY-MM-DD HH24:MI:SS') end"
+
+
+def _in_window(layout: Layout, rows: str, looked: int) -> Statement:
+    """Count the rows of a subscription among some."""
+    due, mine = layout.column("retry_after"), [*unfinished(layout, "c"), "true"]
     is_due, is_later, oldest = [], "false", "null"
     if due is not None:
         at, now = f"c.{quote(due.name)}", now_of(due)
@@ -66,7 +147,7 @@ select count(*) filter (where {_and(*mine, *is_due)}),
        count(*) = {looked},
        count(*) = {looked},
        ({oldest})::float8
-  from (select * from {table_name(layout.table)} order by {key}{end} limit {looked}) as c"""
+  from ({rows}) as c"""
     return Statement(text, group_parameter(layout))
 
 
@@ -86,12 +167,17 @@ def dead(layout: Layout, indexed: bool, looked: int = LOOKED, most: int = MOST) 
     mine.append(f"c.{quote(group.name)} = %(dead_group)s")
     if indexed:
         text = _counted(
-            f"select from {table} as c where {_and(*mine)} order by {claim_order(layout)} limit {most + 1}", most + 1
+            f"select from {table} as c where {_and(*mine)} order by {_along(layout)} limit {most + 1}", most + 1
         )
     else:
         end = f" order by {quote(layout.roles['id'].name)}{' desc' if processed else ''}"
         text = _window(table, end, mine, looked)
     return Statement(text, ("dead_group",))
+
+
+def _along(layout: Layout) -> str:
+    """Write the order that the claim's index has within a group."""
+    return claim_order(layout) if layout.strand is None else _in_order(layout, layout.index)
 
 
 def _without_due_times(layout: Layout, looked: int) -> Statement:

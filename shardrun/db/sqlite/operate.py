@@ -8,7 +8,7 @@ from typing import Any
 
 from shardrun.db import check
 from shardrun.db.buried import Letters
-from shardrun.db.operate import BATCH, Counts, Failures, Moved, counts_of, failures_of
+from shardrun.db.operate import BATCH, Blocked, Counts, Failures, Moved, blocked_of, counts_of, failures_of
 from shardrun.db.settling import in_order, storable
 from shardrun.db.sqlite import dead, driver, status
 from shardrun.db.statement import Statement
@@ -26,12 +26,20 @@ def counts(connection: sqlite3.Connection, layout: Layout) -> Counts:
         return found
 
     with driver.naming_errors(connection):
+        along = status.counts if layout.strand is None else status.counts_in_order
         seen, held, later_seen, due_more, later_more, oldest = row(
-            status.counts(layout) if indexed else status.counts_by_id(layout)
+            along(layout) if indexed else status.counts_by_id(layout)
         )
         dead_count = None if buried is None else row(buried)
     looked = (seen, held, later_seen, bool(due_more), bool(later_more))
     return counts_of(layout, looked, dead_count, oldest, indexed)
+
+
+def blocked(connection: sqlite3.Connection, layout: Layout) -> Blocked:
+    """Find the groups or keys that wait for a row that has failed."""
+    statement = status.blocked(layout)
+    with driver.naming_errors(connection):
+        return blocked_of(connection.execute(statement.text, [layout.group][: len(statement.parameters)]).fetchall())
 
 
 class SqliteDeadLetters(Letters):

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from shardrun.db import check, forms, needed
 from shardrun.db.fitting import Fitting
-from shardrun.db.operate import Counts
+from shardrun.db.operate import Blocked, Counts
 from shardrun.db.sqlite import catalogue, ddl, driver, fetch, operate, taking
 from shardrun.db.sqlite.locks import Keys, KeyStore, only_replica
 from shardrun.db.sqlite.offers import KeyOfferStore
@@ -201,6 +201,9 @@ class Sqlite(Fitting):
 
     def _count(self, connection: sqlite3.Connection, layout: Layout) -> Counts:
         return operate.counts(connection, layout)
+
+    def _blocked(self, connection: sqlite3.Connection, layout: Layout) -> Blocked:
+        return operate.blocked(connection, layout)
 
     def _letters(self, layout: Layout) -> operate.SqliteDeadLetters:
         return operate.SqliteDeadLetters(layout)

@@ -8,8 +8,8 @@ a bounded number of rows at one end of the table instead.
 from __future__ import annotations
 
 from shardrun.db import buried
-from shardrun.db.operate import LEVELS, LOOKED, MOST
-from shardrun.db.sqlite.sql import NOW, group_parameter, quote, table_name, unfinished_rows
+from shardrun.db.operate import LEVELS, LOOKED, MOST, NAMED, STRANDS
+from shardrun.db.sqlite.sql import AGED, AGED_BEFORE, FORMAT, NOW, group_parameter, quote, table_name, unfinished_rows
 from shardrun.db.statement import Statement
 from shardrun.db.table import Layout
 
@@ -44,9 +44,63 @@ select undated.seen + past.seen,
 
 def counts_by_id(layout: Layout, looked: int = LOOKED) -> Statement:
     """Count the same among rows at one end of the table: the newest where finished rows stay, else the oldest."""
-    due, key = layout.column("retry_after"), quote(layout.roles["id"].name)
+    key = quote(layout.roles["id"].name)
     end = " desc" if "processed_at" in layout.roles else ""
-    mine = [*unfinished_rows(layout), "true"]
+    return _in_window(layout, f"select * from {table_name(layout.table)} order by {key}{end} limit {looked}", looked)
+
+
+def counts_in_order(layout: Layout, looked: int = LOOKED) -> Statement:
+    """Count the same among the first rows of the claim's index, where it goes from group to group, or from key to key."""
+    mine, order = [*unfinished_rows(layout), "true"], ", ".join(quote(layout.roles[role].name) for role in layout.index)
+    rows = f"select * from {table_name(layout.table)} where {_and(*mine)} order by {order} limit {looked}"
+    return _in_window(layout, rows, looked)
+
+
+def blocked(layout: Layout, visited: int = STRANDS, named: int = NAMED) -> Statement:
+    """Find groups or keys whose first row that has begun and is put off keeps them waiting, going from one to the next."""
+    roles, table = layout.roles, table_name(layout.table)
+    strand, key, attempt, due = (quote(roles[r].name) for r in (str(layout.strand), "id", "attempt", "retry_after"))
+    mine, order = unfinished_rows(layout), ", ".join(quote(roles[role].name) for role in layout.strand_order)
+    put_off = [f"{strand} = strands.strand", f"{attempt} > 0", f"{due} > {NOW}", f"not {_held(layout)}"]
+    error = f"b.{quote(roles['last_error'].name)}" if "last_error" in roles else "null"
+    text = f"""\
+with recursive strands (strand) as (
+  select * from (select {strand} from {table} where {_and(*mine, f"{strand} is not null")} order by {strand} limit 1)
+  union all
+  select (select {strand} from {table} where {_and(*mine, f"{strand} > strands.strand")} order by {strand} limit 1)
+    from strands
+   where strands.strand is not null
+   limit {visited}
+), blocking (id) as materialized (
+  select (select {key} from {table} where {_and(*mine, *put_off)} order by {attempt}, {order} limit 1)
+    from strands
+   where strands.strand is not null
+), seen as (
+  select count(id) as number, count(*) = {visited} as more from blocking
+)
+select seen.number, seen.more, cast(b.{strand} as text), b.{key}, cast(b.{attempt} as integer),
+       (julianday(b.{due}) - julianday('now')) * 86400.0, {_tried(layout)}, {error}
+  from seen
+  left join blocking on blocking.id is not null
+  left join {table} as b on b.{key} = blocking.id
+ order by b.{attempt} desc, b.{due} desc, b.{key}
+ limit {named}"""
+    return Statement(text, group_parameter(layout))
+
+
+def _tried(layout: Layout) -> str:
+    """Write when a row was last known to be in work: its last lease began then, or was extended."""
+    lock = layout.column("locked_until")
+    if lock is None:
+        return "null"
+    held = f"b.{quote(lock.name)}"
+    began = f"strftime({FORMAT}, {held}, '+{AGED}', '-{layout.lease:.3f} seconds')"
+    return f"case when {held} < {AGED_BEFORE} then substr({began}, 1, 19) end"
+
+
+def _in_window(layout: Layout, rows: str, looked: int) -> Statement:
+    """Count the rows of a subscription among some."""
+    due, mine = layout.column("retry_after"), [*unfinished_rows(layout), "true"]
     is_due, is_later, oldest = [], "false", "null"
     if due is not None:
         at = quote(due.name)
@@ -59,7 +113,7 @@ select count(*) filter (where {_and(*mine, *is_due)}),
        count(*) = {looked},
        count(*) = {looked},
        {oldest}
-  from (select * from {table_name(layout.table)} order by {key}{end} limit {looked})"""
+  from ({rows})"""
     return Statement(text, group_parameter(layout))
 
 
