@@ -57,7 +57,10 @@ class Taking(Protocol):
         """
 
     def take_also(self, connection: Connection, rows: Sequence[tuple[Any, Token]]) -> set[Any]:
-        """Lock more rows in the transaction that `take` began, those of them that can be had at once; returns their ids."""
+        """Lock more rows in the transaction that `take` began, those of them that can be had at once; returns their ids.
+
+        Where keys are locked, the transaction may begin again behind that; `Conflict` where its first row is lost by it.
+        """
 
     def settle(self, connection: Connection, settlement: Settlement, keep: bool) -> bool:
         """Keep what was written since the take, or undo it, and write the settlement beside it; False if it changed nothing.
