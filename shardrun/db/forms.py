@@ -69,7 +69,7 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.ADVISORY, Mode.BOTH): (YES, YES, ONE_REPLICA),
 }
 
-STRANDED: frozenset[On] = frozenset({On.MYSQL, On.SQLITE})
+STRANDED: frozenset[On] = frozenset({On.POSTGRES, On.MYSQL, On.SQLITE})
 """Databases that keep an order over all replicas: in FIFO groups, and in keys under `key_scope="cluster"`."""
 
 # What holds wherever a cell is there: for the row lock, the lease, the advisory lock.
@@ -126,6 +126,11 @@ GUARANTEES: Mapping[str, tuple[str, str, str]] = {
         "one at a time and in order, within a replica",
         "the same",
         "the same; rows of one lock's key one at a time everywhere",
+    ),
+    "an order over all replicas": (
+        "in groups, with `fifo=True`",
+        'in groups, with `fifo=True`; in keys, with `key_scope="cluster"`',
+        "not there",
     ),
 }
 
