@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
@@ -104,6 +105,7 @@ class Strands:
     after: Any | None = None  # the strand where the last claim ended
     left: dict[Any, None] = field(default_factory=dict)  # strands that a row of ours has left, in that order
     due: list[tuple[float, int, Any]] = field(default_factory=list)  # strands that wait for a time, as a heap
+    due_at: dict[Any, float] = field(default_factory=dict)  # when each of them does first
     strand_of: dict[Any, Any] = field(default_factory=dict)  # of the rows that were claimed and are held
     numbered: int = 0
     rests_until: float = (
@@ -120,13 +122,9 @@ class Strands:
         while True:
             these = self._next_left(limit)
             left, walked = self.verbs.look(connection, these, self.after, visits, full_keys, held)
-            free = [seen.strand for seen in walked if seen.is_free]
-            self.after = free[limit - 1] if len(free) >= limit else walked[-1].strand if walked else None
-            at_end = len(walked) < visits and len(free) < limit
-            if at_end:
-                self.after = None
-            wanted = list(dict.fromkeys([*free, *(seen.strand for seen in left if seen.is_free)]))
-            rows = self._take(connection, wanted, limit, held)
+            rows, last = self._take(connection, walked, left, limit, held)
+            at_end = len(walked) < visits and last is None
+            self.after = last if last is not None else None if at_end else walked[-1].strand
             for seen in left:
                 if seen.seconds is not None:
                     self._add_due(seen.strand, seen.seconds)
@@ -148,18 +146,25 @@ class Strands:
         """Say in how many seconds a remembered strand wants to be looked at, if any does."""
         return max(0.0, self.due[0][0] - monotonic()) if self.due else None
 
-    def _take(self, connection: Connection, wanted: list[Any], limit: int, held: Collection[Any]) -> list[Claimed]:
+    def _take(
+        self, connection: Connection, walked: list[Seen], left: list[Seen], limit: int, held: Collection[Any]
+    ) -> tuple[list[Claimed], Any | None]:
+        """Claim from what seemed free, in turn; tells also behind which strand the next walk begins, if not behind all."""
+        free = {seen.strand: None for seen in walked if seen.is_free}
+        wanted = list(free | {seen.strand: None for seen in left if seen.is_free})
         rows = self.verbs.take(connection, wanted, limit, held) if wanted else []
         self.strand_of |= {row.id: self.verbs.strand_of(row) for row in rows}
         taken = {self.strand_of[row.id] for row in rows}
-        for strand in wanted:
-            if strand in taken:
-                continue
-            if len(rows) < limit:
+        tried = len(wanted)
+        if len(rows) >= limit:
+            tried = 1 + max(number for number, strand in enumerate(wanted) if strand in taken)
+        for strand in wanted[:tried]:
+            if strand not in taken:
                 self._add_due(strand, GUARDED)
-            else:  # it was not tried
+        for strand in wanted[tried:]:
+            if strand not in free:  # the others are walked to again
                 self._add_left(strand)
-        return rows
+        return rows, wanted[tried - 1] if tried < len(free) else None
 
     def _note_left(self, held: Collection[Any]) -> None:
         """Find the strands that rows of ours have left since the last claim, and those that fall due by now."""
@@ -167,7 +172,10 @@ class Strands:
             self._add_left(self.strand_of.pop(id))
         now = monotonic()
         while self.due and self.due[0][0] <= now:
-            self._add_left(heapq.heappop(self.due)[2])
+            at, _, strand = heapq.heappop(self.due)
+            if self.due_at.get(strand) == at:
+                del self.due_at[strand]
+                self._add_left(strand)
 
     def _next_left(self, limit: int) -> list[Any]:
         these = list(islice(self.left, limit))
@@ -180,9 +188,12 @@ class Strands:
             self.left[strand] = None
 
     def _add_due(self, strand: Any, seconds: float) -> None:
-        if len(self.due) < MOST_REMEMBERED:
+        """Remember when to look at a strand again: at the first of the times that are noted for it."""
+        at = monotonic() + seconds
+        if len(self.due) < MOST_REMEMBERED and at < self.due_at.get(strand, inf):
             self.numbered += 1
-            heapq.heappush(self.due, (monotonic() + seconds, self.numbered, strand))
+            self.due_at[strand] = at
+            heapq.heappush(self.due, (at, self.numbered, strand))
 
 
 class Stranded(ABC):

@@ -43,7 +43,8 @@ def index_of(layout: Layout) -> str:
     )
     processed = layout.column("processed_at")
     condition = f" where {quote(processed.name)} is null" if processed else ""
-    name = index_name(layout.table.parts[-1], "claim_in_group" if layout.group is not None else "claim")
+    purpose = "claim" if layout.group is None else "claim_in_group"
+    name = index_name(layout.table.parts[-1], purpose if layout.strand is None else "claim_in_order")
     return f"create index concurrently if not exists {quote(name)} on {_dotted(layout.table.parts)} ({columns}){condition};"
 
 

@@ -143,7 +143,9 @@ class RowLockStore(Settles, HoldingStore):
             taken = self._rows_taken_again(connection, settlements, [self._begin] if is_over else [])
             settlements = [one for one in settlements if one.id in taken]
             steps = [step for step in steps if step[1]["id"] in taken]
-            if keeps and not steps:
+            if not steps:
+                if is_over:
+                    self.let_go(connection)
                 return set()
         cursors = driver.run_together(connection, steps if keeps else [*steps, COMMIT])
         return {one.id for one, cursor in zip(settlements, cursors, strict=False) if cursor.rowcount > 0}

@@ -16,6 +16,7 @@ from shardrun.db.postgres.parts import (
     identity,
     lane_key,
     lane_type,
+    no_strand,
     one_more,
     quote,
     reason_text,
@@ -214,7 +215,7 @@ def literal(text: str) -> str:
 def free_rows(layout: Layout) -> list[str]:
     """Write which rows can be claimed: unfinished, due, not of a full lane, and not avoided."""
     key, by = layout.roles["id"], layout.column("partition_key")
-    conditions = [*unfinished_rows(layout, "c"), *due_rows(layout)]
+    conditions = [*unfinished_rows(layout, "c"), *no_strand(layout), *due_rows(layout)]
     if layout.by_key and by is not None:
         full = f"{lane_key(by, 'c')} <> all (%(full_keys)s::{lane_type(by)}[])"
         conditions.append(f"(c.{quote(by.name)} is null or {full})")

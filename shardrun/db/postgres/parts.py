@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from shardrun.db.table import JSON, Column, Layout, Table
 
@@ -35,8 +36,12 @@ def lane_type(key: Column) -> str:
 
 
 def lane_key(key: Column, alias: str) -> str:
-    """Write a key so that two have the same bytes exactly where the database calls them equal."""
-    value = f"{alias}.{quote(key.name)}"
+    """Write a row's key so that two have the same bytes exactly where the database calls them equal."""
+    return canonical(key, f"{alias}.{quote(key.name)}")
+
+
+def canonical(key: Column, value: str) -> str:
+    """Do the same with a value of a column."""
     if key.kind == "int":
         return f"{value}::bigint"
     if key.kind == "binary":
@@ -126,6 +131,11 @@ def group_parameter(layout: Layout) -> tuple[str, ...]:
     return ("group",) if layout.group is not None and "group" in layout.roles else ()
 
 
+def no_strand(layout: Layout) -> list[str]:
+    """Write, where rows make strands, which are of none: those are claimed as in any table."""
+    return [] if layout.strand is None else [f"c.{quote(layout.roles[layout.strand].name)} is null"]
+
+
 def due_rows(layout: Layout) -> list[str]:
     due = layout.column("retry_after")
     if due is None:
@@ -135,8 +145,16 @@ def due_rows(layout: Layout) -> list[str]:
 
 
 def claim_order(layout: Layout) -> str:
-    names = [f"c.{quote(layout.roles[role].name)}{nulls(role)}" for role in layout.order]
-    return ", ".join(names)
+    return _ordered(layout, layout.order)
+
+
+def index_order(layout: Layout) -> str:
+    """Write the order in which the claim's index has rows, for looks at the first of them."""
+    return _ordered(layout, layout.order if layout.strand is None else layout.index)
+
+
+def _ordered(layout: Layout, roles: Sequence[str]) -> str:
+    return ", ".join(f"c.{quote(layout.roles[role].name)}{nulls(role)}" for role in roles)
 
 
 def claimed_order(layout: Layout) -> str:

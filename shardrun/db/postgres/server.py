@@ -19,6 +19,7 @@ from shardrun.db.postgres.driver import Connection
 from shardrun.db.postgres.locks import AdvisoryStore, RowLockStore
 from shardrun.db.postgres.offers import KeyOfferStore, RowOfferStore
 from shardrun.db.postgres.store import PostgresStore
+from shardrun.db.postgres.strands import PostgresStrandStore, RowLockStrandStore
 from shardrun.db.postgres.taking_offered import KeyTaking, RowTaking
 from shardrun.db.store import Store
 from shardrun.db.table import Column, Layout, Table, lay
@@ -221,7 +222,7 @@ class Postgres(Fitting):
         layout = self._layout(connection, subscription, refusals)
         utf8 = connection.info.parameter_status("server_encoding") == "UTF8"
         own = fetch.build(connection, layout, queue.fetch, where) if isinstance(queue.fetch, str) else None
-        stores = OFFERS if subscription.transactional else STORES
+        stores = STRANDED if layout.strand is not None else OFFERS if subscription.transactional else STORES
         return stores[queue.form](layout, where, encodes_all=utf8, fetch=own, name=queue.name)
 
     def needs_session(self, connection: Connection, who: str, what: str) -> list[ShardrunError]:
@@ -286,6 +287,11 @@ OFFERS: dict[Form, type[PostgresStore] | type[RowOfferStore] | type[KeyOfferStor
     Form.LEASE: PostgresStore,
     Form.ROW_LOCK: RowOfferStore,
     Form.ADVISORY: KeyOfferStore,
+}
+
+STRANDED: dict[Form, type[PostgresStrandStore] | type[RowLockStrandStore]] = {
+    Form.LEASE: PostgresStrandStore,
+    Form.ROW_LOCK: RowLockStrandStore,
 }
 
 TAKINGS: dict[Form, type[taking.PostgresTaking]] = {

@@ -21,10 +21,12 @@ from shardrun.db.postgres.parts import (
     held_rows,
     identity,
     identity_of,
+    index_order,
     interval,
     lane_key,
     lane_type,
     last_token,
+    no_strand,
     now_of,
     one_more,
     quote,
@@ -78,7 +80,8 @@ select {identity(f"c.{quote(key.name)}", layout)}
 def _free_rows(layout: Layout, leaving_out: bool) -> list[str]:
     lock = layout.roles["locked_until"]
     held = quote(lock.name)
-    conditions = [*unfinished_rows(layout, "c"), *due_rows(layout), f"(c.{held} is null or c.{held} <= {now_of(lock)})"]
+    conditions = [*unfinished_rows(layout, "c"), *no_strand(layout), *due_rows(layout)]
+    conditions.append(f"(c.{held} is null or c.{held} <= {now_of(lock)})")
     if leaving_out:
         key = layout.roles["partition_key"]
         conditions.append(
@@ -266,7 +269,7 @@ with clock as materialized (
 ), seen as (
   select {at} as due, {is_later} as later, {is_held} as held
     from {table} as c{where}
-   order by {claim_order(layout)}
+   order by {index_order(layout)}
    limit %(limit)s
 ), summed as (
   select count(*) as rows, count(*) filter (where later) as later, count(*) filter (where held) as held,
