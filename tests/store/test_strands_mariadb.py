@@ -10,10 +10,12 @@ import pytest
 
 from shardrun.db.store import Verb
 from shardrun.db.strands import StrandStore
+from shardrun.errors import Conflict, ConnectionLost, StatementFailed
 from shardrun.queue import Queue
 from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
-from tests.store.test_locks import refuse
+from tests.store.test_locks import end_session, refuse
+from tests.store.test_mariadb_claims import Meanwhile
 
 
 class StrandHolder(Holder):
@@ -273,3 +275,207 @@ def reads(holder: Holder, act: Callable[[], object]) -> int:
         "select sum(variable_value) from information_schema.session_status where variable_name like 'Handler_read%%'"
     )
     return int(holder.connection.execute(asked).fetchall()[0][0])
+
+
+def claim_meanwhile(holder: StrandHolder, act: Callable[[], object], limit: int = 100) -> list[Any]:
+    """Claim rows and do something else before the claim commits."""
+    store = cast(Any, holder.store)
+    store._strand_claims._fetch = Meanwhile(act)
+    return holder.ids(limit)
+
+
+def guarded(server: Place, holder: StrandHolder, *strands: str) -> list[bool]:
+    """Tell which strands are guarded; their guards' names are learnt while they have rows."""
+    looks = cast(Any, holder.store)._looks.by_name(server.own, strands, ())
+    names = holder.__dict__.setdefault("names", {})
+    names |= {each[0].strand: each[0].guard for each in looks}
+    return [server.run("select is_used_lock(?) is not null", names[strand]) == [(1,)] for strand in strands]
+
+
+def test_a_smaller_id_that_commits_late_starts_nothing_while_a_claim_is_under_way(server: Place) -> None:
+    """D3, R5: the guard is held until the claim has committed, and then the row is seen to be in work."""
+    grouped(server)
+    late = server.child()
+    late.execute("insert into q (id, account) values (1, 'a')")
+    server.fill(1, id=2, account="a")
+    first, second = StrandHolder(server, fifo()), StrandHolder(server, fifo())
+    seen: list[Any] = []
+
+    def act() -> None:
+        late.commit()
+        seen.append(second.ids())
+
+    assert claim_meanwhile(first, act) == [2]
+    assert seen == [[]]
+    assert second.ids() == []
+    assert server.run("select id, attempt from q order by id") == [(1, None), (2, 1)]
+
+
+def test_a_claim_locks_one_row_of_a_group_and_lets_others_insert(server: Place) -> None:
+    """R10, D3: nobody waits for the claim: neither inserts before, between and behind, nor locks of other rows."""
+    grouped(server)
+    server.run("create index claim on q (account, attempt, priority, retry_after, id)")
+    server.run("insert into q (id, account) select seq * 10, 'a' from seq_1_to_20")
+    other = server.child()
+    other.execute("set innodb_lock_wait_timeout = 0")
+
+    def act() -> None:
+        for id in (1, 11, 25, 201):
+            other.execute("insert into q (id, account) values (%s, 'a')", (id,))
+        other.commit()
+        assert len(server.run("select * from q for update skip locked")) == 23
+
+    assert claim_meanwhile(StrandHolder(server, fifo()), act) == [10]
+
+
+@pytest.mark.parametrize("scope", ["fifo", "cluster"])
+def test_guards_end_with_the_claim_however_it_ends(server: Place, scope: str) -> None:
+    """D3, D4, R5: after a claim, a failed one, an empty one, and one whose connection was lost."""
+    grouped(server, "a", "b", partition_key="k")
+    holders = [StrandHolder(server, fifo()) if scope == "fifo" else in_order(server) for _ in range(4)]
+    first, second, third, fourth = holders
+    store = cast(Any, third.store)
+    third.ids()
+    third.held.clear()
+    server.run("update q set attempt = 0, locked_until = null")
+
+    strands = ("a", "b") if scope == "fifo" else ("k",)
+
+    def fail() -> None:
+        assert all(guarded(server, first, *strands))
+        raise Conflict("no such luck")
+
+    def lose() -> None:
+        end_session(server, second.connection)
+        second.connection.execute("select 1")
+
+    with pytest.raises(Conflict):
+        claim_meanwhile(first, fail)
+    assert not any(guarded(server, first, *strands))
+    with pytest.raises(ConnectionLost):
+        claim_meanwhile(second, lose)
+    assert store.take(third.connection, ["z"], 1, set()) == []
+    assert fourth.ids() == [1, 2]
+    assert third.ids() == []
+    assert not any(guarded(server, first, *strands))
+
+
+def test_a_row_that_left_its_group_since_it_was_looked_at_is_left_alone(server: Place) -> None:
+    """D3, R10: it is read once more when it is locked, by users' hands too."""
+    grouped(server, "a", "a")
+    holder = StrandHolder(server, fifo())
+    store = cast(Any, holder.store)
+    head = store._looks.head
+
+    def moved(looks: Any) -> Any:
+        server.run("update q set account = 'z' where id = 1")
+        return 1 if looks[0].strand == "a" else head(looks)
+
+    store.look(holder.connection, [], None, 64, (), ())
+    store._looks.head = moved
+    assert store.take(holder.connection, ["a"], 9, set()) == []
+    store._looks.head = head
+    assert sorted(holder.ids()) == [1, 2]
+
+
+def test_a_swallowed_lease_stops_its_key_and_no_other(server: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """D4, C92: a trigger that does not write a lease keeps the rows behind that from being claimed as well."""
+    holder = keyed(server, "a", "a", "a", "b")
+    server.run(
+        "create trigger s before update on q for each row set new.locked_until = if(old.id = 2, null, new.locked_until)"
+    )
+    holder = in_order(server)
+    assert holder.ids() == [1, 4]
+    assert holder.ids() == []
+    assert "row 2" in caplog.text
+
+
+def locked(**more: Any) -> Queue[Any]:
+    """Declare a queue whose groups are FIFO and whose rows are held by row locks."""
+    return fifo(without=["locked_until"], **more)
+
+
+def of_locks(server: Place, *accounts: Any, count: int = 2) -> list[StrandHolder]:
+    """Create a table with a row for each of these, and connections of replicas."""
+    grouped(server, *accounts)
+    return [StrandHolder(server, locked()) for _ in range(count)]
+
+
+def test_a_transaction_holds_one_row_of_its_group_until_it_is_settled(server: Place) -> None:
+    """D3, B1, R5: rows of the group come one after another; a smaller id that commits late waits, a failed row goes first."""
+    late = server.child()
+    first, second = of_locks(server)
+    late.execute("insert into q (id, account) values (1, 'a')")
+    for id, account in ((2, "a"), (3, "a"), (4, "b")):
+        server.fill(1, id=id, account=account)
+    (row,) = first.claim(1)
+    late.commit()
+    assert (row.id, row.attempt, row.token) == (2, 1, "")
+    (other,) = second.claim(1)
+    assert other.id == 4
+    assert StrandHolder(server, locked()).ids(1) == []
+    assert first.one(Verb.RETRY, row, delay=None, reason="no", attempt=1)
+    (again,) = first.claim(1)
+    assert (again.id, again.attempt) == (2, 2)
+    assert first.one(Verb.RETRY, again, delay=60.0, reason="no", attempt=2)
+    assert first.ids(1) == []
+    assert second.one(Verb.SNOOZE, other, delay=60.0, attempt=0)
+    server.run("update q set retry_after = null where id = 2")
+    for id in (2, 1, 3):
+        (row,) = second.claim(1)
+        assert (row.id, guarded(server, second, "a")) == (id, [True])
+        assert second.one(Verb.ACK, row, attempt=row.attempt)
+        assert guarded(server, second, "a") == [False]
+    assert second.ids(1) == []
+
+
+def test_rows_without_a_group_are_held_by_their_locks_alone(server: Place) -> None:
+    """D3, B1: they have no guard; beside a group's row nothing else is taken."""
+    first, second, third = of_locks(server, None, None, "a", count=3)
+    assert (first.ids(), second.ids(1), third.ids(1)) == ([3], [1], [2])
+
+
+def test_a_held_row_of_a_group_keeps_nobody_from_inserting(server: Place) -> None:
+    """R10, D3: the lock is on one row and on no gap."""
+    first, _ = of_locks(server, *"aaaa")
+    server.run("create index claim on q (account, attempt, priority, retry_after, id)")
+    first = StrandHolder(server, locked())
+    assert first.ids(1) == [1]
+    other = server.child()
+    other.execute("set innodb_lock_wait_timeout = 0")
+    for id in (-5, 5, 9):
+        other.execute("insert into q (id, account) values (%s, 'a')", (id,))
+    other.commit()
+    assert len(server.run("select * from q for update skip locked")) == 6
+
+
+def test_a_group_is_free_when_its_row_was_let_go_of_or_its_connection_lost(server: Place) -> None:
+    """D3, B1, R5: the guard ends with the session, and with what is let go of."""
+    first, second = of_locks(server, "a", "a")
+    assert first.ids(1) == [1]
+    cast(Any, first.store).let_go(first.connection)
+    assert guarded(server, first, "a") == [False]
+    assert second.ids(1) == [1]
+    end_session(server, second.connection)
+    assert first.ids(1) == [1]
+
+
+def test_a_row_whose_settlement_was_refused_keeps_its_group_or_is_lost(server: Place) -> None:
+    """D3, R5: the guard outlives an error; let go of, it must be there again, or another may have the row."""
+    first, second = of_locks(server, "a", "a")
+    refuse(server, "delete", "true")
+    (row,) = first.claim(1)
+    with pytest.raises(StatementFailed):
+        first.one(Verb.ACK, row)
+    assert second.ids(1) == []
+    assert first.one(Verb.RECOUNT, row, attempt=1)
+    assert second.ids(1) == []
+    cast(Any, first.store).let_go(first.connection)
+    assert first.one(Verb.RETRY, row, attempt=1, reason="no such luck")
+    assert guarded(server, first, "a") == [False]
+    (row,) = first.claim(1)
+    cast(Any, first.store).let_go(first.connection)
+    assert second.ids(1) == [1]
+    server.run("insert into q (account) values ('a')")
+    assert not first.one(Verb.RETRY, row, attempt=2, reason="no such luck")
+    assert guarded(server, second, "a") == [True]

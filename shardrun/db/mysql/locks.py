@@ -116,6 +116,7 @@ class RowLockStore(Settles, HoldingStore):
         super().__init__(layout, where, fetch, name)
         self._candidates = Candidates(layout, locks_sql.candidates)
         self._hold = locks_sql.hold(layout)
+        self._end: list[Step] = [(COMMIT, {})]
         # Where a transaction reads one snapshot, another page would show rows as they were.
         self._keeps_snapshots = layout.isolation not in (None, "read committed")
 
@@ -183,7 +184,7 @@ class RowLockStore(Settles, HoldingStore):
             if keeps and not settlements:
                 return set()
         connection.holds_rows = False  # whatever goes wrong rolls back
-        effective = self._run(connection, [], settlements, [] if keeps else [(COMMIT, {})])
+        effective = self._run(connection, [], settlements, [] if keeps else self._end)
         connection.holds_rows = keeps
         return effective
 

@@ -15,7 +15,7 @@ from shardrun.db.mysql.driver import Connection
 from shardrun.db.mysql.locks import AdvisoryStore, RowLockStore
 from shardrun.db.mysql.offers import OFFERS
 from shardrun.db.mysql.store import MysqlStore
-from shardrun.db.mysql.strands import MysqlStrandStore
+from shardrun.db.mysql.strands import FifoLockStore, MysqlStrandStore
 from shardrun.db.mysql.taking_offered import TAKINGS
 from shardrun.db.operate import Blocked, Counts, Sessions
 from shardrun.db.store import Store
@@ -48,7 +48,10 @@ STORES: Mapping[Form, type[MysqlStore | RowLockStore | AdvisoryStore]] = {
     Form.ADVISORY: AdvisoryStore,
 }
 
-STRAND_STORES: Mapping[Form, type[MysqlStrandStore]] = {Form.LEASE: MysqlStrandStore}
+STRAND_STORES: Mapping[Form, type[MysqlStrandStore | FifoLockStore]] = {
+    Form.LEASE: MysqlStrandStore,
+    Form.ROW_LOCK: FifoLockStore,
+}
 
 FACTS = """\
 show global variables
