@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from shardrun import lock_key
-from shardrun.db.table import TIMES, Column, Layout, Table
+from shardrun.db.table import JSON, TIMES, Column, Layout, Table
 from shardrun.errors import DeclarationProblem, ShardrunError
 from shardrun.queue import Queue, Source, Subscription
 
@@ -16,6 +16,8 @@ NEAR = 3
 """Near names that a message lists at most; more would hide the right one."""
 
 COUNTED = ("int", "numeric")
+
+UNFIT_FOR_STRANDS = (*JSON, "float", "array")
 
 
 def _not_null(table: str, column: Column) -> str:
@@ -132,11 +134,24 @@ def _kinds(catalogue: Catalogue, subscription: Subscription, table: Table) -> li
             f"column {key.name} (role partition_key) is {key.type}, whose equal values may differ in their bytes, so that "
             f"rows of one key could take two lanes. Use a column of text, a number or a uuid, or workers=n without order."
         )
+    elif subscription.has_strands:
+        found += _strand(columns["group" if queue.fifo else "partition_key"], queue.fifo)
     written = ("attempt", "locked_until", "retry_after", "processed_at", "last_error")
     for role in written:
         if role in columns and columns[role].generated:
             found.append(f"column {columns[role].name} (role {role}) is generated, and shardrun must write it.")
     return found
+
+
+def _strand(column: Column, is_group: bool) -> list[str]:
+    """Refuse a column whose values do not say, as parameters, which rows belong together."""
+    if column.equality is not None and column.kind not in UNFIT_FOR_STRANDS:
+        return []
+    role, asked = ("group", "fifo=True") if is_group else ("partition_key", 'key_scope="cluster"')
+    return [
+        f"column {column.name} (role {role}) is {column.type}, whose equal values may differ in their bytes, and {asked} "
+        f"must find the rows of one {role.split('_')[-1]} again by its value. Use a column of text, a whole number or a uuid."
+    ]
 
 
 def _fits(catalogue: Catalogue, column: Column, kinds: tuple[str, ...]) -> bool:
