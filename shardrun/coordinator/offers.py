@@ -1,7 +1,8 @@
 """Offer rows to children, which take them by locks of their own sessions (row lock, advisory lock, in transactions; R3).
 
 Nothing here holds a row: it is read, stands in front of a free lane, alone or with what makes up its batch, and goes to a
-child, which finds out whether it can be had. What a child has not settled itself, as when it died, is written here, only while the row is as it was offered.
+child, which finds out whether it can be had. What a child has not settled itself, as when it died, is written here, only
+while the row is as it was offered.
 """
 
 from __future__ import annotations
