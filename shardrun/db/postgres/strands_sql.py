@@ -209,9 +209,13 @@ def _is_chosen(layout: Layout) -> str:
 
 
 def _group(layout: Layout) -> str:
-    """Write what there is to say of a group: whether it is held, until when it is put off, and its head where it is free."""
+    """Write what there is to say of a group: whether it is held, until when it is put off, and its head where it is free.
+
+    The offset has the server find the head once, and not wherever it is spoken of.
+    """
     return f"""select b.is_held, b.put_off, {_head(layout)} as id
-           from ({_begun(layout)}) as b"""
+           from ({_begun(layout)}) as b
+         offset 0"""
 
 
 def _begun(layout: Layout) -> str:
@@ -273,11 +277,13 @@ def _arm(layout: Layout, place: int, conditions: Sequence[str], count: str) -> s
     ]
     if not layout.is_fifo:
         fields += [f"{_is_free(layout)} as is_free", f"{_waits(layout)} as seconds"]
-    order = ", ".join(f"c.{quote(layout.roles[role].name)}{nulls(role)}" for role in layout.strand_order)
+    order = [f"c.{quote(layout.roles[role].name)}{nulls(role)}" for role in layout.strand_order]
+    if place == NOT_BEGUN:  # one value, NULL perhaps, which the server does not know to be one
+        order = [_attempt(layout), *order]
     return f"""(select {", ".join(fields)}
             from {table_name(layout.table)} as c
            where {conjunction([*_in_strand(layout), *conditions], 11)}
-           order by {order} limit {count})"""
+           order by {", ".join(order)} limit {count})"""
 
 
 def _places(layout: Layout, alias: str = "") -> str:

@@ -39,7 +39,7 @@ select (s.strand::text)::text, state.*
              and c."a""b" = s.strand
              and c."attempt" = 0
              and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit 1)
+           order by c."attempt", c."priority", c."User Id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -47,7 +47,7 @@ select (s.strand::text)::text, state.*
              and c."a""b" = s.strand
              and c."attempt" is null
              and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit 1)
+           order by c."attempt", c."priority", c."User Id" limit 1)
           order by place, priority, id limit 1) as l
        ) as state
  where s.strand is not null
@@ -94,7 +94,7 @@ select (s.strand::text)::text, state.*
              and c."a""b" = s.strand
              and c."attempt" = 0
              and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit 1)
+           order by c."attempt", c."priority", c."User Id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -102,7 +102,7 @@ select (s.strand::text)::text, state.*
              and c."a""b" = s.strand
              and c."attempt" is null
              and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit 1)
+           order by c."attempt", c."priority", c."User Id" limit 1)
           order by place, priority, id limit 1) as l
        ) as state
  where s.strand is not null
@@ -135,7 +135,7 @@ select s.name, state.*
              and c."a""b" = s.strand
              and c."attempt" = 0
              and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit 1)
+           order by c."attempt", c."priority", c."User Id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -143,7 +143,7 @@ select s.name, state.*
              and c."a""b" = s.strand
              and c."attempt" is null
              and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit 1)
+           order by c."attempt", c."priority", c."User Id" limit 1)
           order by place, priority, id limit 1) as l
        ) as state
  order by s.number;
@@ -181,7 +181,7 @@ with clock as materialized (
              and c."a""b" = s.strand
              and c."attempt" = 0
              and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit %(most)s)
+           order by c."attempt", c."priority", c."User Id" limit %(most)s)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -189,7 +189,7 @@ with clock as materialized (
              and c."a""b" = s.strand
              and c."attempt" is null
              and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit %(most)s)
+           order by c."attempt", c."priority", c."User Id" limit %(most)s)
           order by place, priority, id limit %(most)s) as l
                  window line as (order by l.place, l.priority, l.id rows unbounded preceding)) as r
           where r.goes

@@ -34,7 +34,7 @@ select (s.strand::text)::text, state.*
              and c."attempt" = 0
              and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -42,7 +42,7 @@ select (s.strand::text)::text, state.*
              and c."attempt" = 0
              and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -50,7 +50,7 @@ select (s.strand::text)::text, state.*
              and c."attempt" is null
              and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -58,13 +58,14 @@ select (s.strand::text)::text, state.*
              and c."attempt" is null
              and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
                 max(c."retry_after") filter (where c."retry_after" > (select now from clock)) as put_off
            from "app"."jobs" as c
           where c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
        ) as state
  where s.strand is not null
  order by s.number;
@@ -105,7 +106,7 @@ select (s.strand::text)::text, state.*
              and c."attempt" = 0
              and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -113,7 +114,7 @@ select (s.strand::text)::text, state.*
              and c."attempt" = 0
              and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -121,7 +122,7 @@ select (s.strand::text)::text, state.*
              and c."attempt" is null
              and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -129,13 +130,14 @@ select (s.strand::text)::text, state.*
              and c."attempt" is null
              and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
                 max(c."retry_after") filter (where c."retry_after" > (select now from clock)) as put_off
            from "app"."jobs" as c
           where c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
        ) as state
  where s.strand is not null
  order by s.number;
@@ -164,7 +166,7 @@ select s.name, state.*
              and c."attempt" = 0
              and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -172,7 +174,7 @@ select s.name, state.*
              and c."attempt" = 0
              and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -180,7 +182,7 @@ select s.name, state.*
              and c."attempt" is null
              and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -188,13 +190,14 @@ select s.name, state.*
              and c."attempt" is null
              and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
                 max(c."retry_after") filter (where c."retry_after" > (select now from clock)) as put_off
            from "app"."jobs" as c
           where c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
        ) as state
  order by s.number;
 
@@ -227,7 +230,7 @@ with clock as materialized (
              and c."attempt" = 0
              and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -235,7 +238,7 @@ with clock as materialized (
              and c."attempt" = 0
              and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -243,7 +246,7 @@ with clock as materialized (
              and c."attempt" is null
              and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -251,13 +254,14 @@ with clock as materialized (
              and c."attempt" is null
              and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
                 max(c."retry_after") filter (where c."retry_after" > (select now from clock)) as put_off
            from "app"."jobs" as c
           where c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
           where h.id is not null and h.id <> all (%(avoided)s::bigint[])
          ) as line
    order by s.number, line.rank

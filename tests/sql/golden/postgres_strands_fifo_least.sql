@@ -37,14 +37,15 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" = 0
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."id" limit 1)) as h
+           order by c."attempt", c."id" limit 1)) as h
           order by place, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
                 null::timestamptz as put_off
            from "app"."jobs" as c
           where c."processed_at" is null
             and c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
        ) as state
  where s.strand is not null
  order by s.number;
@@ -88,14 +89,15 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" = 0
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."id" limit 1)) as h
+           order by c."attempt", c."id" limit 1)) as h
           order by place, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
                 null::timestamptz as put_off
            from "app"."jobs" as c
           where c."processed_at" is null
             and c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
        ) as state
  where s.strand is not null
  order by s.number;
@@ -125,14 +127,15 @@ select s.name, state.*
              and c."group" = s.strand
              and c."attempt" = 0
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."id" limit 1)) as h
+           order by c."attempt", c."id" limit 1)) as h
           order by place, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
                 null::timestamptz as put_off
            from "app"."jobs" as c
           where c."processed_at" is null
             and c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
        ) as state
  order by s.number;
 
@@ -166,14 +169,15 @@ with clock as materialized (
              and c."group" = s.strand
              and c."attempt" = 0
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."id" limit 1)) as h
+           order by c."attempt", c."id" limit 1)) as h
           order by place, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
                 null::timestamptz as put_off
            from "app"."jobs" as c
           where c."processed_at" is null
             and c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
           where h.id is not null and h.id <> all (%(avoided)s::bigint[])
          ) as line
    order by s.number, line.rank

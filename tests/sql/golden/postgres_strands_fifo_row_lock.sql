@@ -43,7 +43,7 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" = 0
              and c."retry_after" is null
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -51,7 +51,7 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" = 0
              and c."retry_after" <= (select now from clock)
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -59,7 +59,7 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" is null
              and c."retry_after" is null
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -67,14 +67,15 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" is null
              and c."retry_after" <= (select now from clock)
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select false as is_held,
                 max(c."retry_after") filter (where c."retry_after" > (select now from clock)) as put_off
            from "app"."jobs" as c
           where c."group" = %(group)s
             and c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
        ) as state
  where s.strand is not null
  order by s.number;
@@ -124,7 +125,7 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" = 0
              and c."retry_after" is null
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -132,7 +133,7 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" = 0
              and c."retry_after" <= (select now from clock)
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -140,7 +141,7 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" is null
              and c."retry_after" is null
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -148,14 +149,15 @@ select (s.strand::text)::text, state.*
              and c."group" = s.strand
              and c."attempt" is null
              and c."retry_after" <= (select now from clock)
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select false as is_held,
                 max(c."retry_after") filter (where c."retry_after" > (select now from clock)) as put_off
            from "app"."jobs" as c
           where c."group" = %(group)s
             and c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
        ) as state
  where s.strand is not null
  order by s.number;
@@ -191,7 +193,7 @@ select s.name, state.*
              and c."group" = s.strand
              and c."attempt" = 0
              and c."retry_after" is null
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -199,7 +201,7 @@ select s.name, state.*
              and c."group" = s.strand
              and c."attempt" = 0
              and c."retry_after" <= (select now from clock)
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -207,7 +209,7 @@ select s.name, state.*
              and c."group" = s.strand
              and c."attempt" is null
              and c."retry_after" is null
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -215,14 +217,15 @@ select s.name, state.*
              and c."group" = s.strand
              and c."attempt" is null
              and c."retry_after" <= (select now from clock)
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select false as is_held,
                 max(c."retry_after") filter (where c."retry_after" > (select now from clock)) as put_off
            from "app"."jobs" as c
           where c."group" = %(group)s
             and c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
        ) as state
  order by s.number;
 
@@ -257,7 +260,7 @@ with clock as materialized (
              and c."group" = s.strand
              and c."attempt" = 0
              and c."retry_after" is null
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -265,7 +268,7 @@ with clock as materialized (
              and c."group" = s.strand
              and c."attempt" = 0
              and c."retry_after" <= (select now from clock)
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -273,7 +276,7 @@ with clock as materialized (
              and c."group" = s.strand
              and c."attempt" is null
              and c."retry_after" is null
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
@@ -281,14 +284,15 @@ with clock as materialized (
              and c."group" = s.strand
              and c."attempt" is null
              and c."retry_after" <= (select now from clock)
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select false as is_held,
                 max(c."retry_after") filter (where c."retry_after" > (select now from clock)) as put_off
            from "app"."jobs" as c
           where c."group" = %(group)s
             and c."group" = s.strand
-            and c."attempt" > 0) as b) as h
+            and c."attempt" > 0) as b
+         offset 0) as h
           where h.id is not null and h.id <> all (%(avoided)s::bigint[])
          ) as line
    order by s.number, line.rank
