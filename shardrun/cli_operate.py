@@ -1,4 +1,4 @@
-"""The commands of operators: `shardrun plan`, `status` and `dead list|requeue|purge`."""
+"""The commands of operators: `shardrun plan`, `status` and `dead list|requeue|purge|park`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def status(as_json: bool, **flags: Any) -> None:
 
 @click.group()
 def dead() -> None:
-    """List, requeue or purge dead letters.
+    """List, requeue or purge dead letters, or park rows there.
 
     QUEUE alone will do where the configuration names the handlers.
     """
@@ -91,6 +91,34 @@ def requeue(**given: Any) -> None:
 def purge(**given: Any) -> None:
     """Delete dead letters for good."""
     _act("purge", Home.purge, **given)
+
+
+@dead.command()
+@options(
+    QUEUE,
+    IDS,
+    click.option("--reason", metavar="TEXT", help=f"What their last_error shall say; default: {operate.PARKED}."),
+    DRY,
+    DSN,
+    CONFIG,
+)
+def park(queue: str | None, ids: tuple[str, ...], reason: str | None, dry: bool, **flags: Any) -> None:
+    """Move rows out of the way, to the dead letters.
+
+    They are unfinished rows of the queue, such as one that shardrun status names since it blocks its group: the next row
+    goes on. Rows in work are left. dead requeue puts them back.
+    """
+    if not ids:
+        raise UsageProblem("dead park takes the ids of rows. Those that block others: shardrun status")
+    settings = settings_of(flags)
+    declared = one_queue(queue, "dead park", settings.handlers)
+    with operate.homes(settings, declared, apart=True) as homes:
+        asked = [[home.letters.id_of(text) for text in dict.fromkeys(ids)] for home in homes]
+        did = [home.park(each, reason, dry) for home, each in zip(homes, asked, strict=True)]
+        unknown = set.intersection(*(set(one.unknown) for one in did))
+        show(*listings.parked(homes, did, dry))
+        if said := [*listings.held(did), *listings.not_waiting(homes[0], unknown)]:
+            raise ShardrunError(" ".join(said))
 
 
 def _act(

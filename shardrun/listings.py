@@ -176,6 +176,36 @@ def done(verb: str, home: Home, did: Done, dry: bool) -> str:
     return f"{f'would {verb}' if dry else f'{verb}d'} {rows}{keys}{attempts}{more}"
 
 
+def parked(homes: Sequence[Home], did: Sequence[Done], dry: bool) -> list[str]:
+    """Say which rows were moved to which dead letters."""
+    said = [
+        f"{'would park' if dry else 'parked'} {_many(one.rows, 'row')} in {home.place}"
+        for home, one in zip(homes, did, strict=True)
+        if one.rows
+    ]
+    return said or [f"{'would park' if dry else 'parked'} no row"]
+
+
+def held(did: Sequence[Done]) -> list[str]:
+    """Say which rows stay in the queue, since they are in work."""
+    left = [each for one in did for each in one.left]
+    if not left:
+        return []
+    was, it_is = ("was", "it is") if len(left) == 1 else ("were", "they are")
+    return [f"{_many(len(left), 'row')} {was} left, since {it_is} in work: {_some(left)}."]
+
+
+def not_waiting(home: Home, ids: Iterable[Any]) -> list[str]:
+    """Say which ids that were asked for are of no row that waits."""
+    listed = sorted(ids, key=str)
+    if not listed:
+        return []
+    queue = home.subscription.queue
+    return [
+        f"There is no unfinished row in {queue.table} with the {'id' if len(listed) == 1 else 'ids'} {_some(listed)}."
+    ]
+
+
 def left(home: Home, did: Done, dry: bool) -> list[str]:
     """Say which dead letters stay where they are, and why."""
     if not did.left:

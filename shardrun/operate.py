@@ -27,7 +27,7 @@ from shardrun.errors import (
     UsageProblem,
 )
 from shardrun.policy.budget import Budget, replicas_problem
-from shardrun.queue import Queue, Subscription, split_name
+from shardrun.queue import Form, Queue, Subscription, split_name
 from shardrun.registry import Declared
 
 CHOSEN = 1_000_000
@@ -35,6 +35,9 @@ CHOSEN = 1_000_000
 
 TRIES = 3
 """How often a batch is tried that the database refuses for a passing reason (a deadlock). Larger: more patience."""
+
+PARKED = "parked by an operator"
+"""What stands in last_error of a row that was parked, where no other reason is given."""
 
 REPLICA = re.compile(r"shardrun (\S+-\d+)(?: child \d+| listener)?")
 """The names that the parts of a replica bear on the server; commands have others."""
@@ -192,6 +195,27 @@ class Home:
         """Delete dead letters, batch by batch; `dry` only tells."""
         return self._act(ids, error, dry, self._purge)
 
+    def park(self, ids: Sequence[Any], reason: str | None, dry: bool) -> Done:
+        """Move rows of the queue that no one holds to the dead letters, batch by batch; `dry` only tells."""
+        if reason is not None and not self.letters.knows_errors:
+            raise DeclarationProblem(
+                f"queue {self.subscription.queue.name} has no last_error role to write --reason to."
+            )
+        if self.subscription.queue.form is Form.ADVISORY:
+            where, way_out = f"queue {self.subscription.queue.name}", "Stop its replicas, and move rows by SQL."
+            raise NotInThisVersion(where, "dead park in the advisory lock form", way_out)
+        waiting = in_order(self.letters.waiting(self.connection, ids))
+        done = Done(unknown=sorted(set(ids) - set(waiting), key=str))
+        for start in range(0, len(waiting), BATCH):
+            batch = waiting[start : start + BATCH]
+            moved = self._try(partial(self._park, batch, PARKED if reason is None else reason, dry), done)
+            done.rows += len(moved)
+            done.left += self.letters.waiting(self.connection, [each for each in batch if each not in moved])
+        return done
+
+    def _park(self, ids: Sequence[Any], reason: str, dry: bool) -> set[Any]:
+        return set(self.letters.idle(self.connection, ids) if dry else self.letters.park(self.connection, ids, reason))
+
     def _act(
         self,
         ids: Sequence[Any] | None,
@@ -244,8 +268,8 @@ class Home:
 
 
 @contextmanager
-def homes(settings: Settings, declared: Declared) -> Iterator[list[Home]]:
-    """Open the places where the dead letters of one declared queue lie."""
+def homes(settings: Settings, declared: Declared, apart: bool = False) -> Iterator[list[Home]]:
+    """Open the places where the dead letters of one declared queue lie; `apart` gives each handler's rows one of its own."""
     (queue,) = declared.queues
     subscriptions = _subscriptions(declared)
     problems = handler.problems(declared.subscriptions)
@@ -256,10 +280,10 @@ def homes(settings: Settings, declared: Declared) -> Iterator[list[Home]]:
         found: dict[object, Home] = {}
         for each in subscriptions:
             place = each.dead_letter_group or (each.dead_letter, each.group)
-            if place in found:
+            if place in found and not apart:
                 found[place].rivals.append(each)
             elif letters := target.dead_letters(connection, each):
-                found[place] = Home(letters, each, connection, [])
+                found[each.name if apart else place] = Home(letters, each, connection, [])
         if not found:
             raise DeclarationProblem(
                 f"queue {queue.name} has no dead letters: none of its handlers declares dead_letter= or dead_letter_group=."

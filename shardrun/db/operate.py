@@ -140,6 +140,15 @@ class DeadLetters(Protocol):
     def purge(self, connection: Connection, ids: Sequence[Any], error: str | None) -> list[Any]:
         """Delete these in one transaction; returns the ids of those that were there, and held by no one."""
 
+    def waiting(self, connection: Connection, ids: Sequence[Any]) -> list[Any]:
+        """Tell which of these are rows of the queue that are not finished, held or not."""
+
+    def idle(self, connection: Connection, ids: Sequence[Any]) -> list[Any]:
+        """Tell which of these are such rows and held by no one."""
+
+    def park(self, connection: Connection, ids: Sequence[Any], reason: str) -> list[Any]:
+        """Move those of these rows of the queue that no one holds to the dead letters, in one transaction."""
+
 
 Looked = tuple[int, int, int, bool, bool]
 """Rows looked at, held ones among them, later ones, and whether the looks at due and at later rows ended at their bounds."""

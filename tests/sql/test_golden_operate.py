@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,9 @@ DEAD: Mapping[str, Mapping[str, Build]] = {
         "stuck": postgres_dead.stuck,
         "requeue": postgres_dead.requeue,
         "purge": postgres_dead.purge,
+        "waiting": postgres_dead.waiting,
+        "idle": postgres_dead.idle,
+        "park": postgres_dead.park,
     },
     "sqlite": {
         "failures": sqlite_dead.failures,
@@ -72,6 +76,10 @@ DEAD: Mapping[str, Mapping[str, Build]] = {
         "requeue": lambda laid: sqlite_dead.requeue(laid, 2),
         "remove": lambda laid: sqlite_dead.remove(laid, 2),
         "purge": lambda laid: sqlite_dead.purge(laid, 2),
+        "waiting": lambda laid: sqlite_dead.waiting(laid, 2),
+        "idle": lambda laid: sqlite_dead.idle(laid, 2),
+        "park": lambda laid: sqlite_dead.park(laid, 2),
+        "parked": lambda laid: sqlite_dead.parked(laid, 2),
     },
     "mysql": {
         "failures": mysql_dead.failures,
@@ -82,8 +90,32 @@ DEAD: Mapping[str, Mapping[str, Build]] = {
         "take": mysql_dead.take,
         "put_back": mysql_dead.put_back,
         "remove": mysql_dead.remove,
+        "waiting": mysql_dead.waiting,
+        "idle": mysql_dead.idle,
+        "park": mysql_dead.park,
+        "parked": mysql_dead.parked,
     },
 }
+
+
+ORDERED: Mapping[str, Layout] = {
+    "fifo": replace(LAYOUTS["standard"], strand="group", by_key=False),
+    "cluster": replace(LAYOUTS["group"], strand="partition_key", by_key=True),
+}
+"""Layouts whose rows have an order over replicas."""
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_statements_of_a_status_in_order_read_as_they_were_reviewed(name: str) -> None:
+    """A1, K1, D3: what blocks a group or a key is looked for within bounds."""
+    laid = ORDERED[name]
+    for dialect, module in (("postgres", postgres_status), ("sqlite", sqlite_status), ("mysql", mysql_status)):
+        file = FOLDER / f"{dialect}_status_{name}.sql"
+        texts = [module.counts_in_order(laid).text, module.blocked(laid).text]
+        text = "".join(f"{each};\n\n" for each in texts)
+        if os.environ.get("SHARDRUN_GOLDEN") == "write":
+            file.write_text(text)
+        assert file.read_text() == text
 
 
 def written(dialect: str, laid: Layout) -> str:

@@ -17,13 +17,17 @@ from shardrun.db.mysql.parts import (
     AGED_BEFORE,
     AGED_BY,
     NOW,
+    aged,
+    by_id,
     clock_of,
     column,
+    group_parameter,
     identity,
     lane_key,
     micros,
     quote,
     table_name,
+    unfinished_rows,
 )
 from shardrun.db.operate import ERRORS, LOOKED
 from shardrun.db.statement import Statement, conjunction, listing
@@ -104,6 +108,49 @@ def remove(layout: Layout) -> Statement:
     return Statement(f"delete from {table_name(buried.home(layout))}\n where {key} in %(ids)s", ("ids",))
 
 
+def waiting(layout: Layout) -> Statement:
+    """Read which of a list of ids are rows of the queue that are not finished."""
+    conditions = [_among(layout), *unfinished_rows(layout, "d")]
+    text = f"select {_identity(layout)}\n  from {by_id(layout, 'd')}\n where {conjunction(conditions, 1)}"
+    return Statement(text, ("ids", *group_parameter(layout)))
+
+
+def idle(layout: Layout) -> Statement:
+    """Lock those of a list that are such rows and held by no one."""
+    found = waiting(layout)
+    head = "\n   and ".join([found.text, *_not_held(layout)])
+    return Statement(f"{head}\n order by {_key(layout)}\n   for update skip locked", found.parameters)
+
+
+def park(layout: Layout) -> Statement:
+    """Copy locked rows to the dead letters' table, or move them to the dead letters' group, with a reason."""
+    lock, error = layout.column("locked_until"), layout.column("last_error")
+    special = {error.name: "%(reason)s"} if error else {}
+    if lock is not None:  # free, and its tokens go on to grow when it is put back
+        held = f"d.{quote(lock.name)}"
+        special[lock.name] = f"if({held} >= {AGED_BEFORE[lock.kind]}, {aged(lock, 'd')}, {held})"
+    names = ("ids", *(("reason",) if error else ()))
+    if layout.dead is None:
+        changes = {layout.roles["group"].name: "%(dead_group)s"} | special
+        head = f"update {by_id(layout, 'd')}\n   set "
+        head += listing([f"d.{quote(name)} = {value}" for name, value in changes.items()], 7)
+        return Statement(f"{head}\n where {_among(layout)}", (*names, "dead_group"))
+    text = f"""\
+insert into {table_name(layout.dead)} ({", ".join(quote(name) for name in layout.copied)})
+select {listing([special.get(name, f"d.{quote(name)}") for name in layout.copied], 7)}
+  from {by_id(layout, "d")}
+ where {_among(layout)}"""
+    return Statement(text, names)
+
+
+def parked(layout: Layout) -> Statement | None:
+    """Delete locked rows that were copied to the dead letters; None where they were moved in one go."""
+    if layout.dead is None:
+        return None
+    key = quote(layout.roles["id"].name)
+    return Statement(f"delete from {table_name(layout.table)}\n where {key} in %(ids)s", ("ids",))
+
+
 def _to_table(layout: Layout, dead: Table) -> Statement:
     names = buried.back(layout, dead)
     special = buried.fresh(layout, clock_of)
@@ -179,8 +226,12 @@ def _of_error(layout: Layout) -> list[str]:
 
 
 def _free(layout: Layout) -> list[str]:
+    return _not_held(layout) if layout.dead is None else []
+
+
+def _not_held(layout: Layout) -> list[str]:
     lock = layout.column("locked_until")
-    if lock is None or layout.dead is not None:
+    if lock is None:
         return []
     held = f"d.{quote(lock.name)}"
     return [f"({held} is null or {held} <= {NOW})"]

@@ -151,6 +151,8 @@ class MysqlDeadLetters(Letters):
         self._take = dead.take(layout)
         self._put_back = dead.put_back(layout)
         self._remove = dead.remove(layout)
+        self._waiting, self._idle = dead.waiting(layout), dead.idle(layout)
+        self._park, self._parked = dead.park(layout), dead.parked(layout)
 
     def _id_of(self, text: str, column: Column) -> Any:
         if column.kind == "int":
@@ -202,6 +204,27 @@ class MysqlDeadLetters(Letters):
             taken = _ids(self._taken(connection, ids, error))
             self._write(connection, self._remove, taken)
         return taken
+
+    def waiting(self, connection: Connection, ids: Sequence[Any]) -> list[Any]:
+        """Tell which of these are unfinished rows of the queue."""
+        return _ids(driver.run(connection, self._waiting, self._values(None, ids)).fetchall()) if ids else []
+
+    def idle(self, connection: Connection, ids: Sequence[Any]) -> list[Any]:
+        """Tell which of these are held by no one."""
+        return _ids(driver.run(connection, self._idle, self._values(None, ids)).fetchall()) if ids else []
+
+    def park(self, connection: Connection, ids: Sequence[Any], reason: str) -> list[Any]:
+        """Move those that no one holds to the dead letters."""
+        if not ids:
+            return []
+        with driver.writing(connection):
+            found = in_order(list(self._read(connection, self._idle, ids)))
+            if found:
+                values = self._values(None, found) | {"reason": storable(reason)}
+                connection.execute(self._park.text, values)
+                if self._parked is not None:
+                    connection.execute(self._parked.text, values)
+        return found
 
     def _copy(self, connection: Connection, ids: list[Any]) -> list[Any]:
         """Copy rows into the queue, and give the ids of those that no unique value there was in the way of."""

@@ -14,13 +14,16 @@ from shardrun.db.postgres.parts import (
     AGED,
     AGED_BEFORE,
     clock_of,
+    group_parameter,
     identity,
     interval,
     lane_key,
     nulls,
     quote,
+    reason_text,
     table_name,
     type_of,
+    unfinished_rows,
 )
 from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Column, Layout, Table
@@ -84,6 +87,63 @@ delete from {table_name(buried.home(layout))} as d
  where {conjunction(conditions, 1)}
 returning {identity(_key(layout), layout)}"""
     return Statement(text, ("ids", *buried.filters(layout)))
+
+
+def waiting(layout: Layout) -> Statement:
+    """Read which of a list of ids are rows of the queue that are not finished."""
+    conditions = [_among(layout), *unfinished_rows(layout, "d")]
+    text = f"""\
+select {identity(_key(layout), layout)}
+  from {table_name(layout.table)} as d
+ where {conjunction(conditions, 1)}"""
+    return Statement(text, ("ids", *group_parameter(layout)))
+
+
+def idle(layout: Layout) -> Statement:
+    """Read which of a list of ids are such rows and held by no one."""
+    text = f"select {identity(_key(layout), layout)}\n  {_idle_rows(layout, 2)}"
+    return Statement(text, ("ids", *group_parameter(layout)))
+
+
+def park(layout: Layout) -> Statement:
+    """Move rows of a list that no one holds to the dead letters, with a reason."""
+    lock, error = layout.column("locked_until"), layout.column("last_error")
+    special = {error.name: reason_text(error)} if error else {}
+    if lock is not None:  # free, and its tokens go on to grow when it is put back
+        held = f"c.{quote(lock.name)}"
+        special[lock.name] = f"case when {held} >= {AGED_BEFORE} then {held} - {AGED} else {held} end"
+    names, key = ("ids", *group_parameter(layout), *(("reason",) if error else ())), quote(layout.roles["id"].name)
+    chosen = f"with chosen as (\n  select d.*\n    {_idle_rows(layout, 4)}\n)"
+    if layout.dead is None:
+        changes = {layout.roles["group"].name: "%(dead_group)s"} | special
+        text = f"""\
+{chosen}
+update {table_name(layout.table)} as d
+   set {listing([f"{quote(name)} = {value}" for name, value in changes.items()], 7)}
+  from chosen as c
+ where {_key(layout)} = c.{key}
+returning {identity(_key(layout), layout)}"""
+        return Statement(text, (*names, "dead_group"))
+    text = f"""\
+{chosen}, copied as (
+  insert into {table_name(layout.dead)} ({", ".join(quote(name) for name in layout.copied)})
+  overriding system value
+  select {listing([special.get(name, f"c.{quote(name)}") for name in layout.copied], 9)}
+    from chosen as c
+)
+delete from {table_name(layout.table)} as d
+ using chosen as c
+ where {_key(layout)} = c.{key}
+returning {identity(_key(layout), layout)}"""
+    return Statement(text, names)
+
+
+def _idle_rows(layout: Layout, indent: int) -> str:
+    """Write which rows of a list wait in the queue, leaving out those that a lease or a transaction holds."""
+    conditions = [_among(layout), *unfinished_rows(layout, "d"), *_not_held(layout)]
+    pad = " " * (indent - 1)
+    where = f"{pad}where {conjunction(conditions, indent - 1)}\n{pad}order by {_key(layout)}"
+    return f"from {table_name(layout.table)} as d\n{where}\n{pad}  for update skip locked"
 
 
 def _back_to_table(layout: Layout, dead: Table) -> Statement:
@@ -174,8 +234,12 @@ def _of_error(layout: Layout) -> list[str]:
 
 
 def _free(layout: Layout) -> list[str]:
+    return _not_held(layout) if layout.dead is None else []
+
+
+def _not_held(layout: Layout) -> list[str]:
     lock = layout.column("locked_until")
-    if lock is None or layout.dead is not None:
+    if lock is None:
         return []
     held = f"d.{quote(lock.name)}"
     return [f"({held} is null or {held} <= {clock_of(lock)})"]

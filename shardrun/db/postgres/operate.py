@@ -49,6 +49,7 @@ class PostgresDeadLetters(Letters):
         self._stuck = dead.stuck(layout)
         self._requeue = dead.requeue(layout)
         self._purge = dead.purge(layout)
+        self._waiting, self._idle, self._park = dead.waiting(layout), dead.idle(layout), dead.park(layout)
 
     def _id_of(self, text: str, column: Column) -> Any:
         if column.kind == "int":
@@ -78,6 +79,18 @@ class PostgresDeadLetters(Letters):
     def purge(self, connection: Connection, ids: Sequence[Any], error: str | None) -> list[Any]:
         """Delete these."""
         return self._first(connection, self._purge, self._values(error, ids))
+
+    def waiting(self, connection: Connection, ids: Sequence[Any]) -> list[Any]:
+        """Tell which of these are unfinished rows of the queue."""
+        return self._first(connection, self._waiting, self._values(None, ids))
+
+    def idle(self, connection: Connection, ids: Sequence[Any]) -> list[Any]:
+        """Tell which of these are held by no one."""
+        return self._first(connection, self._idle, self._values(None, ids))
+
+    def park(self, connection: Connection, ids: Sequence[Any], reason: str) -> list[Any]:
+        """Move those that no one holds to the dead letters."""
+        return self._first(connection, self._park, self._values(None, ids) | {"reason": storable(reason)})
 
     def _values(self, error: str | None, ids: Sequence[Any] = ()) -> dict[str, Any]:
         return self._filters(error) | {"ids": self._ids(in_order(ids))}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from shardrun.db import buried
 from shardrun.db.buried import ERROR_LENGTH
 from shardrun.db.operate import ERRORS, LOOKED
-from shardrun.db.sqlite.sql import AGED, AGED_BEFORE, FORMAT, NOW, lane_key, many, quote, table_name
+from shardrun.db.sqlite.sql import AGED, AGED_BEFORE, FORMAT, NOW, group_parameter, lane_key, many, quote, table_name
 from shardrun.db.statement import Statement, conjunction, listing
 from shardrun.db.table import Layout, Table
 
@@ -83,6 +83,49 @@ def remove(layout: Layout, length: int) -> Statement | None:
     return Statement(f"delete from {table_name(layout.dead)} as d\n where {_among(layout, length)}", many("id", length))
 
 
+def waiting(layout: Layout, length: int) -> Statement:
+    """Read which of a list of ids are rows of the queue that are not finished."""
+    conditions = [_among(layout, length), *_unfinished(layout)]
+    text = f"select {_key(layout)}\n  from {table_name(layout.table)} as d\n where {conjunction(conditions, 1)}"
+    return Statement(text, (*many("id", length), *group_parameter(layout)))
+
+
+def idle(layout: Layout, length: int) -> Statement:
+    """Read which of a list of ids are such rows and held by no one."""
+    found = waiting(layout, length)
+    return Statement("\n   and ".join([found.text, *_not_held(layout)]), found.parameters)
+
+
+def park(layout: Layout, length: int) -> Statement:
+    """Copy idle rows to the dead letters' table, or move them to the dead letters' group, with a reason."""
+    lock, error = layout.column("locked_until"), layout.column("last_error")
+    special = {error.name: ":reason"} if error else {}
+    if lock is not None:  # free, and its tokens go on to grow when it is put back
+        held = f"d.{quote(lock.name)}"
+        special[lock.name] = f"iif({held} >= {AGED_BEFORE}, strftime({FORMAT}, {held}, '-{AGED}'), {held})"
+    names = (*many("id", length), *(("reason",) if error else ()))
+    if layout.dead is None:
+        changes = {layout.roles["group"].name: ":dead_group"} | special
+        head = f"update {table_name(layout.table)} as d\n   set "
+        head += listing([f"{quote(name)} = {value}" for name, value in changes.items()], 7)
+        return Statement(f"{head}\n where {_among(layout, length)}", (*names, "dead_group"))
+    text = f"""\
+insert into {table_name(layout.dead)} ({", ".join(quote(name) for name in layout.copied)})
+select {listing([special.get(name, f"d.{quote(name)}") for name in layout.copied], 7)}
+  from {table_name(layout.table)} as d
+ where {_among(layout, length)}"""
+    return Statement(text, names)
+
+
+def parked(layout: Layout, length: int) -> Statement | None:
+    """Delete rows that were copied to the dead letters; None where they were moved in one go."""
+    if layout.dead is None:
+        return None
+    return Statement(
+        f"delete from {table_name(layout.table)} as d\n where {_among(layout, length)}", many("id", length)
+    )
+
+
 def _back_to_table(layout: Layout, dead: Table, length: int) -> Statement:
     """Write the copy; a row that anything in the queue collides with is not returned."""
     names = buried.back(layout, dead)
@@ -143,9 +186,20 @@ def _of_error(layout: Layout) -> list[str]:
     return [f"(:error is null or instr(d.{quote(error.name)}, :error) > 0)"] if error else []
 
 
+def _unfinished(layout: Layout) -> list[str]:
+    """Write which rows are this subscription's and not finished."""
+    processed, group = layout.column("processed_at"), layout.column("group")
+    conditions = [f"d.{quote(processed.name)} is null"] if processed else []
+    return [*conditions, *([f"d.{quote(group.name)} = :group"] if group and layout.group is not None else [])]
+
+
 def _free(layout: Layout) -> list[str]:
+    return _not_held(layout) if layout.dead is None else []
+
+
+def _not_held(layout: Layout) -> list[str]:
     lock = layout.column("locked_until")
-    if lock is None or layout.dead is not None:
+    if lock is None:
         return []
     held = f"d.{quote(lock.name)}"
     return [f"({held} is null or {held} <= {NOW})"]

@@ -54,6 +54,8 @@ class SqliteDeadLetters(Letters):
         self._requeue = dead.requeue(layout, BATCH)
         self._remove = dead.remove(layout, BATCH)
         self._purge = dead.purge(layout, BATCH)
+        self._waiting, self._idle = dead.waiting(layout, BATCH), dead.idle(layout, BATCH)
+        self._park, self._parked = dead.park(layout, BATCH), dead.parked(layout, BATCH)
 
     def _id_of(self, text: str, column: Column) -> Any:
         return int(text) if column.kind == "int" else storable(text)
@@ -99,6 +101,31 @@ class SqliteDeadLetters(Letters):
         with driver.writing(connection):
             values = self._filters(error)
             return [one for named in _pieces(ids) for one in _first(connection, self._purge, values | named)]
+
+    def waiting(self, connection: sqlite3.Connection, ids: Sequence[Any]) -> list[Any]:
+        """Tell which of these are unfinished rows of the queue."""
+        with driver.naming_errors(connection):
+            return self._found(connection, self._waiting, ids)
+
+    def idle(self, connection: sqlite3.Connection, ids: Sequence[Any]) -> list[Any]:
+        """Tell which of these are held by no one."""
+        with driver.naming_errors(connection):
+            return self._found(connection, self._idle, ids)
+
+    def park(self, connection: sqlite3.Connection, ids: Sequence[Any], reason: str) -> list[Any]:
+        """Move those that no one holds to the dead letters."""
+        values = self._filters(None) | {"reason": storable(reason)}
+        with driver.writing(connection):
+            found = self._found(connection, self._idle, in_order(ids))
+            for named in _pieces(found):
+                connection.execute(self._park.text, values | named)
+                if self._parked is not None:
+                    connection.execute(self._parked.text, named)
+        return found
+
+    def _found(self, connection: sqlite3.Connection, statement: Statement, ids: Sequence[Any]) -> list[Any]:
+        values = self._filters(None)
+        return [one for named in _pieces(ids) for one in _first(connection, statement, values | named)]
 
 
 def _pieces(ids: Sequence[Any]) -> Iterator[dict[str, Any]]:

@@ -111,3 +111,25 @@ update `app`.`jobs` as d
 -- remove (ids)
 delete from `app`.`jobs`
  where `id` in %(ids)s;
+
+-- waiting (ids, group)
+select d.`id`
+  from `app`.`jobs` as d
+ where d.`id` in %(ids)s
+   and d.`group` = %(group)s;
+
+-- idle (ids, group)
+select d.`id`
+  from `app`.`jobs` as d
+ where d.`id` in %(ids)s
+   and d.`group` = %(group)s
+   and (d.`locked_until` is null or d.`locked_until` <= utc_timestamp(6))
+ order by d.`id`
+   for update skip locked;
+
+-- park (ids, reason, dead_group)
+update `app`.`jobs` as d
+   set d.`group` = %(dead_group)s,
+       d.`last_error` = %(reason)s,
+       d.`locked_until` = if(d.`locked_until` >= utc_timestamp(6) - interval 18000 day, d.`locked_until` - interval 18250 day, d.`locked_until`)
+ where d.`id` in %(ids)s;

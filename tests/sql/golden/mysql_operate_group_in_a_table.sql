@@ -117,3 +117,28 @@ select d.`id`,
 -- remove (ids)
 delete from `app`.`dead`
  where `id` in %(ids)s;
+
+-- waiting (ids, group)
+select d.`id`
+  from `app`.`jobs` as d
+ where d.`id` in %(ids)s
+   and d.`group` = %(group)s;
+
+-- idle (ids, group)
+select d.`id`
+  from `app`.`jobs` as d
+ where d.`id` in %(ids)s
+   and d.`group` = %(group)s
+   and (d.`locked_until` is null or d.`locked_until` <= utc_timestamp(6))
+ order by d.`id`
+   for update skip locked;
+
+-- park (ids, reason)
+insert into `app`.`dead` ()
+select 
+  from `app`.`jobs` as d
+ where d.`id` in %(ids)s;
+
+-- parked (ids)
+delete from `app`.`jobs`
+ where `id` in %(ids)s;

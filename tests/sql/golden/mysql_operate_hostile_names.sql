@@ -117,3 +117,37 @@ select d.`User Id`,
 -- remove (ids)
 delete from `dead`
  where `User Id` in %(ids)s;
+
+-- waiting (ids, group)
+select d.`User Id`
+  from `My Schema`.`or"der %%s` as d
+ where d.`User Id` in %(ids)s
+   and d.`group` = %(group)s;
+
+-- idle (ids, group)
+select d.`User Id`
+  from `My Schema`.`or"der %%s` as d
+ where d.`User Id` in %(ids)s
+   and d.`group` = %(group)s
+   and (d.`locked_until` is null or d.`locked_until` <= utc_timestamp(6))
+ order by d.`User Id`
+   for update skip locked;
+
+-- park (ids, reason)
+insert into `dead` (`User Id`, `pay%%load`, `headers`, `group`, `a"b`, `priority`, `%%(id)s`, `attempt`, `locked_until`, `last_error`)
+select d.`User Id`,
+       d.`pay%%load`,
+       d.`headers`,
+       d.`group`,
+       d.`a"b`,
+       d.`priority`,
+       d.`%%(id)s`,
+       d.`attempt`,
+       if(d.`locked_until` >= utc_timestamp(6) - interval 18000 day, d.`locked_until` - interval 18250 day, d.`locked_until`),
+       %(reason)s
+  from `My Schema`.`or"der %%s` as d
+ where d.`User Id` in %(ids)s;
+
+-- parked (ids)
+delete from `My Schema`.`or"der %%s`
+ where `User Id` in %(ids)s;

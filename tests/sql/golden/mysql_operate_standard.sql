@@ -117,3 +117,35 @@ select d.`id`,
 -- remove (ids)
 delete from `app`.`dead`
  where `id` in %(ids)s;
+
+-- waiting (ids)
+select d.`id`
+  from `app`.`jobs` as d
+ where d.`id` in %(ids)s;
+
+-- idle (ids)
+select d.`id`
+  from `app`.`jobs` as d
+ where d.`id` in %(ids)s
+   and (d.`locked_until` is null or d.`locked_until` <= utc_timestamp(6))
+ order by d.`id`
+   for update skip locked;
+
+-- park (ids, reason)
+insert into `app`.`dead` (`id`, `payload`, `headers`, `group`, `partition_key`, `priority`, `retry_after`, `attempt`, `locked_until`, `last_error`)
+select d.`id`,
+       d.`payload`,
+       d.`headers`,
+       d.`group`,
+       d.`partition_key`,
+       d.`priority`,
+       d.`retry_after`,
+       d.`attempt`,
+       if(d.`locked_until` >= utc_timestamp(6) - interval 18000 day, d.`locked_until` - interval 18250 day, d.`locked_until`),
+       %(reason)s
+  from `app`.`jobs` as d
+ where d.`id` in %(ids)s;
+
+-- parked (ids)
+delete from `app`.`jobs`
+ where `id` in %(ids)s;

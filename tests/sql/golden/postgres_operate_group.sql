@@ -109,3 +109,36 @@ delete from "app"."jobs" as d
    and (d."locked_until" is null or d."locked_until" <= clock_timestamp())
    and (%(error)s::text is null or position(%(error)s::text in d."last_error") > 0)
 returning d."id";
+
+-- waiting (ids, group)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" = any (%(ids)s::bigint[])
+   and d."group" = %(group)s;
+
+-- idle (ids, group)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" = any (%(ids)s::bigint[])
+   and d."group" = %(group)s
+   and (d."locked_until" is null or d."locked_until" <= clock_timestamp())
+ order by d."id"
+   for update skip locked;
+
+-- park (ids, group, reason, dead_group)
+with chosen as (
+  select d.*
+    from "app"."jobs" as d
+   where d."id" = any (%(ids)s::bigint[])
+     and d."group" = %(group)s
+     and (d."locked_until" is null or d."locked_until" <= clock_timestamp())
+   order by d."id"
+     for update skip locked
+)
+update "app"."jobs" as d
+   set "group" = %(dead_group)s,
+       "last_error" = %(reason)s::text,
+       "locked_until" = case when c."locked_until" >= '1900-01-01' then c."locked_until" - interval '365000 days' else c."locked_until" end
+  from chosen as c
+ where d."id" = c."id"
+returning d."id";

@@ -126,3 +126,38 @@ delete from "app"."dead" as d
    and d."group" = %(group)s
    and (%(error)s::text is null or position(%(error)s::text in d."last_error") > 0)
 returning d."id";
+
+-- waiting (ids, group)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" = any (%(ids)s::bigint[])
+   and d."group" = %(group)s;
+
+-- idle (ids, group)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" = any (%(ids)s::bigint[])
+   and d."group" = %(group)s
+   and (d."locked_until" is null or d."locked_until" <= clock_timestamp())
+ order by d."id"
+   for update skip locked;
+
+-- park (ids, group, reason)
+with chosen as (
+  select d.*
+    from "app"."jobs" as d
+   where d."id" = any (%(ids)s::bigint[])
+     and d."group" = %(group)s
+     and (d."locked_until" is null or d."locked_until" <= clock_timestamp())
+   order by d."id"
+     for update skip locked
+), copied as (
+  insert into "app"."dead" ()
+  overriding system value
+  select 
+    from chosen as c
+)
+delete from "app"."jobs" as d
+ using chosen as c
+ where d."id" = c."id"
+returning d."id";

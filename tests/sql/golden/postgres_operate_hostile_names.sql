@@ -126,3 +126,47 @@ delete from "dead" as d
    and d."group" = %(group)s
    and (%(error)s::text is null or position(%(error)s::text in d."last_error") > 0)
 returning d."User Id";
+
+-- waiting (ids, group)
+select d."User Id"
+  from "My Schema"."or""der %%s" as d
+ where d."User Id" = any (%(ids)s::bigint[])
+   and d."group" = %(group)s;
+
+-- idle (ids, group)
+select d."User Id"
+  from "My Schema"."or""der %%s" as d
+ where d."User Id" = any (%(ids)s::bigint[])
+   and d."group" = %(group)s
+   and (d."locked_until" is null or d."locked_until" <= clock_timestamp())
+ order by d."User Id"
+   for update skip locked;
+
+-- park (ids, group, reason)
+with chosen as (
+  select d.*
+    from "My Schema"."or""der %%s" as d
+   where d."User Id" = any (%(ids)s::bigint[])
+     and d."group" = %(group)s
+     and (d."locked_until" is null or d."locked_until" <= clock_timestamp())
+   order by d."User Id"
+     for update skip locked
+), copied as (
+  insert into "dead" ("User Id", "pay%%load", "headers", "group", "a""b", "priority", "%%(id)s", "attempt", "locked_until", "last_error")
+  overriding system value
+  select c."User Id",
+         c."pay%%load",
+         c."headers",
+         c."group",
+         c."a""b",
+         c."priority",
+         c."%%(id)s",
+         c."attempt",
+         case when c."locked_until" >= '1900-01-01' then c."locked_until" - interval '365000 days' else c."locked_until" end,
+         %(reason)s::text
+    from chosen as c
+)
+delete from "My Schema"."or""der %%s" as d
+ using chosen as c
+ where d."User Id" = c."User Id"
+returning d."User Id";

@@ -126,3 +126,44 @@ delete from "app"."dead" as d
    and true
    and (%(error)s::text is null or position(%(error)s::text in d."last_error") > 0)
 returning d."id";
+
+-- waiting (ids)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" = any (%(ids)s::bigint[]);
+
+-- idle (ids)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" = any (%(ids)s::bigint[])
+   and (d."locked_until" is null or d."locked_until" <= clock_timestamp())
+ order by d."id"
+   for update skip locked;
+
+-- park (ids, reason)
+with chosen as (
+  select d.*
+    from "app"."jobs" as d
+   where d."id" = any (%(ids)s::bigint[])
+     and (d."locked_until" is null or d."locked_until" <= clock_timestamp())
+   order by d."id"
+     for update skip locked
+), copied as (
+  insert into "app"."dead" ("id", "payload", "headers", "group", "partition_key", "priority", "retry_after", "attempt", "locked_until", "last_error")
+  overriding system value
+  select c."id",
+         c."payload",
+         c."headers",
+         c."group",
+         c."partition_key",
+         c."priority",
+         c."retry_after",
+         c."attempt",
+         case when c."locked_until" >= '1900-01-01' then c."locked_until" - interval '365000 days' else c."locked_until" end,
+         %(reason)s::text
+    from chosen as c
+)
+delete from "app"."jobs" as d
+ using chosen as c
+ where d."id" = c."id"
+returning d."id";

@@ -104,3 +104,23 @@ delete from "app"."jobs" as d
    and (d."locked_until" is null or d."locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'))
    and (:error is null or instr(d."last_error", :error) > 0)
 returning "id";
+
+-- waiting (id x 2, group)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" in (:id0, :id1)
+   and d."group" = :group;
+
+-- idle (id x 2, group)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" in (:id0, :id1)
+   and d."group" = :group
+   and (d."locked_until" is null or d."locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'));
+
+-- park (id x 2, reason, dead_group)
+update "app"."jobs" as d
+   set "group" = :dead_group,
+       "last_error" = :reason,
+       "locked_until" = iif(d."locked_until" >= '1900-01-01', strftime('%Y-%m-%d %H:%M:%f', d."locked_until", '-365000 days'), d."locked_until")
+ where d."id" in (:id0, :id1);

@@ -115,3 +115,26 @@ delete from "app"."dead" as d
    and d."group" = :group
    and (:error is null or instr(d."last_error", :error) > 0)
 returning "id";
+
+-- waiting (id x 2, group)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" in (:id0, :id1)
+   and d."group" = :group;
+
+-- idle (id x 2, group)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" in (:id0, :id1)
+   and d."group" = :group
+   and (d."locked_until" is null or d."locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'));
+
+-- park (id x 2, reason)
+insert into "app"."dead" ()
+select 
+  from "app"."jobs" as d
+ where d."id" in (:id0, :id1);
+
+-- parked (id x 2)
+delete from "app"."jobs" as d
+ where d."id" in (:id0, :id1);

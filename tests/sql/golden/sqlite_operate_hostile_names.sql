@@ -115,3 +115,35 @@ delete from "dead" as d
    and d."group" = :group
    and (:error is null or instr(d."last_error", :error) > 0)
 returning "User Id";
+
+-- waiting (id x 2, group)
+select d."User Id"
+  from "My Schema"."or""der %s" as d
+ where d."User Id" in (:id0, :id1)
+   and d."group" = :group;
+
+-- idle (id x 2, group)
+select d."User Id"
+  from "My Schema"."or""der %s" as d
+ where d."User Id" in (:id0, :id1)
+   and d."group" = :group
+   and (d."locked_until" is null or d."locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'));
+
+-- park (id x 2, reason)
+insert into "dead" ("User Id", "pay%load", "headers", "group", "a""b", "priority", "%(id)s", "attempt", "locked_until", "last_error")
+select d."User Id",
+       d."pay%load",
+       d."headers",
+       d."group",
+       d."a""b",
+       d."priority",
+       d."%(id)s",
+       d."attempt",
+       iif(d."locked_until" >= '1900-01-01', strftime('%Y-%m-%d %H:%M:%f', d."locked_until", '-365000 days'), d."locked_until"),
+       :reason
+  from "My Schema"."or""der %s" as d
+ where d."User Id" in (:id0, :id1);
+
+-- parked (id x 2)
+delete from "My Schema"."or""der %s" as d
+ where d."User Id" in (:id0, :id1);

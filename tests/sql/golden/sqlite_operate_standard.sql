@@ -115,3 +115,33 @@ delete from "app"."dead" as d
    and true
    and (:error is null or instr(d."last_error", :error) > 0)
 returning "id";
+
+-- waiting (id x 2)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" in (:id0, :id1);
+
+-- idle (id x 2)
+select d."id"
+  from "app"."jobs" as d
+ where d."id" in (:id0, :id1)
+   and (d."locked_until" is null or d."locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now'));
+
+-- park (id x 2, reason)
+insert into "app"."dead" ("id", "payload", "headers", "group", "partition_key", "priority", "retry_after", "attempt", "locked_until", "last_error")
+select d."id",
+       d."payload",
+       d."headers",
+       d."group",
+       d."partition_key",
+       d."priority",
+       d."retry_after",
+       d."attempt",
+       iif(d."locked_until" >= '1900-01-01', strftime('%Y-%m-%d %H:%M:%f', d."locked_until", '-365000 days'), d."locked_until"),
+       :reason
+  from "app"."jobs" as d
+ where d."id" in (:id0, :id1);
+
+-- parked (id x 2)
+delete from "app"."jobs" as d
+ where d."id" in (:id0, :id1);
