@@ -51,6 +51,8 @@ PROVED_ELSEWHERE = {
     "shardrun.db.mysql.parts": "tests/sql",
     "shardrun.db.mysql.status": "tests/store/test_counts.py",
     "shardrun.db.mysql.store": "tests/store",
+    "shardrun.db.mysql.strand_looks": "tests/store/test_strands_mariadb.py",
+    "shardrun.db.mysql.strands": "tests/store/test_strands_mariadb.py",
     "shardrun.db.mysql.taking": "tests/child/test_transactions.py",
     "shardrun.db.mysql.taking_offered": "tests/child/test_transactions.py",
     "shardrun.db.needed": "tests/store/test_ddl.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import pytest
 
 from shardrun.db.store import Verb
 from shardrun.db.strands import StrandStore
-from shardrun.errors import Conflict, ConnectionLost, StatementFailed
+from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFailed
 from shardrun.queue import Queue
 from tests.store.conftest import Opener
 from tests.store.place import Holder, Place, usual
@@ -390,6 +391,23 @@ def test_a_swallowed_lease_stops_its_key_and_no_other(server: Place, caplog: pyt
     assert "row 2" in caplog.text
 
 
+def test_long_texts_and_values_without_an_order_are_refused_or_warned_of(server: Place) -> None:
+    """A5, A7: no index takes a TEXT, nor much beside a long column; an ENUM has the order of its numbers, not of its texts."""
+    grouped(server, kind="longtext")
+    for kind, said in (("longtext", "longtext"), ("varchar(760)", r"varchar\(760\)"), ("blob", "blob")):
+        server.run(f"alter table q modify account {kind}")
+        queue = fifo()
+        StrandHolder(server, queue)
+        (warning,) = server.database.warnings(server.own, queue.subscriptions[-1])
+        assert re.search(f"Column account is {said}, which no index takes whole. alter table", warning)
+        assert server.database.ddl(queue, queue.subscriptions, server.own) == []
+    server.run("alter table q modify account enum('b', 'a')")
+    with pytest.raises(
+        ShardrunError, match=r"account .role group. is enum.'b','a'., whose values may compare in another"
+    ):
+        StrandHolder(server, fifo())
+
+
 def locked(**more: Any) -> Queue[Any]:
     """Declare a queue whose groups are FIFO and whose rows are held by row locks."""
     return fifo(without=["locked_until"], **more)
@@ -475,7 +493,8 @@ def test_a_row_whose_settlement_was_refused_keeps_its_group_or_is_lost(server: P
     assert guarded(server, first, "a") == [False]
     (row,) = first.claim(1)
     cast(Any, first.store).let_go(first.connection)
-    assert second.ids(1) == [1]
-    server.run("insert into q (account) values ('a')")
+    server.run("update q set priority = 0")
+    server.fill(1, id=3, account="a", attempt=1, priority=-1)
+    assert second.ids(1) == [3]
     assert not first.one(Verb.RETRY, row, attempt=2, reason="no such luck")
     assert guarded(server, second, "a") == [True]

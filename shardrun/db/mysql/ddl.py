@@ -33,6 +33,9 @@ NAME_LENGTH = 64
 LONGEST_KEY = 768
 """Characters of utf8mb4 that an index takes whole."""
 
+CHARACTERS_OF_OTHERS = 12
+"""As much as the other columns of a claim's index take of it."""
+
 IF_NOT_EXISTS = {True: "if not exists ", False: "", None: "/*M! if not exists */ "}
 """How an index is made where it is not yet: MariaDB knows the words, MySQL does not, and takes that for a comment."""
 
@@ -79,10 +82,18 @@ def index_of(layout: Layout, on_mariadb: bool | None) -> str:
 
 
 def unindexable(layout: Layout) -> list[Column]:
-    """List the columns of the claim's index that no index takes whole."""
-    names = [*fixed(layout), *_walked(layout)]
-    columns = (layout.table.columns[name] for name in names)
-    return [column for column in columns if column.kind in ("text", "binary") and (column.length or 0) > LONGEST_KEY]
+    """List the columns of the claim's index that no index takes whole, or else the longest where it takes not all of them."""
+    columns = [layout.table.columns[name] for name in dict.fromkeys([*fixed(layout), *_walked(layout)])]
+    texts = [column for column in columns if column.kind in ("text", "binary")]
+    if long := [column for column in texts if _is_long(column)]:
+        return long
+    characters = sum(column.length or 0 for column in texts) + CHARACTERS_OF_OTHERS
+    return [max(texts, key=lambda column: column.length or 0)] if texts and characters > LONGEST_KEY else []
+
+
+def _is_long(column: Column) -> bool:
+    is_kept_apart = re.match("(tiny|medium|long)?(text|blob)", column.type.lower()) is not None
+    return is_kept_apart or (column.length or 0) > LONGEST_KEY
 
 
 def not_null(table: str, column: Column) -> str:
@@ -93,7 +104,7 @@ def not_null(table: str, column: Column) -> str:
 
 def cannot_be_unique(table: str, column: Column) -> str | None:
     """Say why a column has no index by which one row is found and locked, though it may be declared UNIQUE."""
-    if not re.match("(tiny|medium|long)?(text|blob)", column.type.lower()) and (column.length or 0) <= LONGEST_KEY:
+    if not _is_long(column):
         return None
     return (
         f"is {column.type}, which no index takes whole: what is UNIQUE there is kept by a hash, by which no row is locked "

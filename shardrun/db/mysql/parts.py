@@ -180,6 +180,12 @@ def claim_order(layout: Layout, alias: str) -> str:
     return ", ".join(column(layout, role, alias) for role in layout.order)
 
 
+def index_order(layout: Layout, alias: str) -> str:
+    """Write the order in which the claim's index has unfinished rows: theirs, or that of strands."""
+    roles = layout.order if layout.strand is None else layout.index
+    return ", ".join(column(layout, role, alias) for role in roles)
+
+
 def aged(lock: Column, alias: str) -> str:
     """Write a token moved into the past."""
     return f"{alias}.{quote(lock.name)} - interval {AGED_BY[lock.kind]} day"

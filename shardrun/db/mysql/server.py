@@ -317,6 +317,12 @@ def _own_problems(subscription: Subscription, table: Table | None, dead: Table |
                 f"{where}: column {name} (role {role}) is set by the server at every update of its row. "
                 f"alter table {subscription.queue.table} modify {ddl.quote(name)} datetime(6) null"
             )
+        is_strand = subscription.has_strands and role == ("group" if subscription.queue.fifo else "partition_key")
+        if column is not None and is_strand and column.kind in ("enum", "other"):
+            yield DeclarationProblem(
+                f"{where}: column {name} (role {role}) is {column.type}, whose values may compare in another order than its "
+                f"index has. Use a column of text, a whole number or a uuid."
+            )
     if dead is not None and dead.obstacle:
         yield DeclarationProblem(f"{where}: the dead letters of {subscription.name} {dead.name} {dead.obstacle}.")
 

@@ -28,6 +28,7 @@ from shardrun.db.mysql.parts import (
     handed_out,
     held_rows,
     identity_of,
+    index_order,
     lane_key,
     no_strand,
     not_aged,
@@ -274,7 +275,7 @@ select seen, later, held, free, cast(first as char),
           from (select {at} as due, ifnull({at} > {NOW}, 0) as later,
                        {is_held} as held
                   from {table} as c{where}
-                 order by {claim_order(layout, "c")}
+                 order by {index_order(layout, "c")}
                  limit %(limit)s) as looked_at) as summed"""
     return Statement(text, (*group_parameter(layout), "limit"))
 

@@ -39,6 +39,9 @@ from shardrun.errors import ShardrunError, StatementFailed
 KEYS = 16
 """Keys that are guarded at a time under `key_scope="cluster"`, where a key gives more than one row."""
 
+FEWEST_OF_ONE = 4
+"""Rows that one claim may take from each of many keys. Larger: other keys wait for longer; smaller: more claims."""
+
 log = logging.getLogger("shardrun")
 
 
@@ -190,8 +193,9 @@ class MysqlStrandStore(MysqlStore, Stranded):
         ours, avoided = set(held), set(self._strand_claims.avoided.ids())
         chosen: dict[Any, list[Any]] = {}
         prefixes = self._looks.prefixes(connection, [one.strand for one in guarded])
+        most = max(FEWEST_OF_ONE, 2 * limit // max(len(guarded), 1))
         for one, rows in zip(guarded, prefixes, strict=True):
-            some = chosen[one.canonical] = _prefix(rows, ours, avoided)[:limit]
+            some = chosen[one.canonical] = _prefix(rows, ours, avoided)[: min(most, limit)]
             limit -= len(some)
         return chosen
 
