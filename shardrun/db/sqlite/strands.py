@@ -17,6 +17,9 @@ from shardrun.db.store import Claimed, Token
 from shardrun.db.strands import Seen, Stranded, Strands
 from shardrun.db.table import Layout
 
+FEWEST_OF_ONE = 8
+"""Rows that a claim may take from each of many keys. Larger: fewer claims; smaller: keys take turns sooner."""
+
 Lines = list[list[Any]]
 """Ids that a claim has chosen, a list for each strand, in order."""
 
@@ -65,12 +68,13 @@ class SqliteStrandStore(SqliteStore, Stranded):
         self, connection: sqlite3.Connection, strands: Sequence[Any], limit: int, held: Collection[Any]
     ) -> list[Claimed]:
         """Look at strands again under the write lock, and claim up to `limit` rows in all."""
+        most = max(FEWEST_OF_ONE, 2 * limit // max(1, len(strands)))
         with driver.writing(connection):
             lines: Lines = []
             for strand in strands:
                 if (left := limit - sum(map(len, lines))) < 1:
                     break
-                lines.append(list(self._free(connection, strand, left, held)))
+                lines.append(list(self._free(connection, strand, min(left, most), held)))
             self._strand_of = {id: strand for strand, ids in zip(strands, lines, strict=False) for id in ids}
             rows = self._read(connection, list(self._strand_of))
             written = self._write_in_order(connection, lines)
