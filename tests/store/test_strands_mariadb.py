@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
@@ -70,59 +69,6 @@ def in_order(place: Place, **settings: Any) -> StrandHolder:
     return StrandHolder(place, usual(), workers_by_key=4, key_scope="cluster", **settings)
 
 
-def test_one_row_of_a_group_is_in_work_at_a_time_over_all_replicas(server: Place) -> None:
-    """D3, R5: the first row of each group; the next when that has ended, whoever asks, and whatever else it claims."""
-    grouped(server, "a", "a", "b", "a", "b")
-    first, second = StrandHolder(server, fifo()), StrandHolder(server, fifo())
-    (head,) = first.claim(1)
-    assert head.id == 1
-    (other,) = second.claim()
-    assert other.id == 3
-    assert first.ids() == second.ids() == []
-    assert cast(Any, second.store).take(second.connection, ["a", "b"], 9, {3}) == []  # as after a look that is old
-    assert first.one(Verb.ACK, head)
-    assert second.ids() == [2]
-    assert second.one(Verb.RETRY, other, delay=None, reason="no")
-    assert [(row.id, row.attempt, row.expired) for row in first.claim()] == [(3, 2, False)]
-
-
-def test_a_failed_head_blocks_its_group_and_a_row_that_has_not_begun_blocks_nobody(server: Place) -> None:
-    """D3, E3: a delayed retry keeps the group waiting; scheduled and snoozed rows let others pass."""
-    grouped(server, "a", "a", "b", "b", "c", "c")
-    server.run(f"update q set retry_after = {server.seconds(60)} where id = 3")
-    holder = StrandHolder(server, fifo())
-    failed, scheduled, snoozed = holder.claim()
-    assert (failed.id, scheduled.id, snoozed.id) == (1, 4, 5)
-    assert holder.one(Verb.RETRY, failed, delay=60.0, reason="no", attempt=1)
-    assert holder.one(Verb.SNOOZE, snoozed, delay=60.0, attempt=0)
-    assert holder.ids() == [6]
-    server.run(f"update q set retry_after = {server.seconds(-1)} where id = 1")
-    assert holder.ids() == [1]
-
-
-def test_a_group_goes_on_by_priority_then_due_time_then_id_but_for_rows_that_have_begun(server: Place) -> None:
-    """D3, D2: begun rows come first, then the claim order."""
-    grouped(server)
-    due = [("null", 1, 0), (server.seconds(-5), 0, 0), (server.seconds(-9), 0, 0), ("null", 0, "null"), ("null", 9, 2)]
-    for time, priority, attempt in due:
-        server.run(
-            f"insert into q (account, retry_after, priority, attempt) values ('a', {time}, {priority}, {attempt})"
-        )
-    holder, seen = StrandHolder(server, fifo()), []
-    while rows := holder.claim():
-        seen.append(rows[0].id)
-        assert holder.one(Verb.ACK, rows[0])
-    assert seen == [5, 4, 3, 2, 1]
-
-
-def test_a_lease_that_ran_out_is_the_head_again(server: Place) -> None:
-    """D3, R8: its row comes back first, marked, with its attempts counted."""
-    grouped(server, "a", "a")
-    assert StrandHolder(server, fifo()).ids() == [1]
-    server.run(f"update q set locked_until = {server.seconds(-1)} where id = 1")
-    assert [(row.id, row.attempt, row.expired) for row in StrandHolder(server, fifo()).claim()] == [(1, 2, True)]
-
-
 @pytest.mark.parametrize(
     ("kind", "values", "heads"),
     [
@@ -154,26 +100,15 @@ def test_groups_are_the_values_that_the_server_calls_equal(
     assert sorted(first.ids()) == heads[1:]
 
 
-def test_rows_without_a_group_are_in_no_order_and_a_fixed_group_is_alone(server: Place) -> None:
-    """D3, B5: NULL is no group; a handler of one group takes the head of that one."""
-    grouped(server, None, None, "a", "b", "b")
-    assert sorted(StrandHolder(server, fifo(), group="b").ids()) == [4]
-    assert StrandHolder(server, fifo()).ids() == [3, 1, 2]
-
-
-def test_a_row_that_cannot_be_claimed_blocks_its_strand_alone(server: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """D3, D4, C92: it is named once, and no row of its group or key passes it."""
-    grouped(server, "a", "a", "b", "b", partition_key="k")
-    refuse(server, "update", "old.id in (1, 5)")
-    holder = StrandHolder(server, fifo())
-    with caplog.at_level(logging.ERROR):
-        assert holder.ids() == [3]
-        assert holder.ids() == []
-    assert len([each for each in caplog.records if "row 1" in each.getMessage()]) == 1
-    server.run("delete from q")
-    for id, key in [(4, "k"), (5, "k"), (6, "k"), (7, "m"), (8, "m")]:
-        server.fill(1, id=id, partition_key=key)
-    assert in_order(server).ids() == [4, 7, 8]
+def test_equal_values_share_a_guard_however_they_are_spelt(server: Place) -> None:
+    """D3, R16: its name is made of what the collation compares."""
+    grouped(server, "a", "A ", kind="varchar(50) collate utf8mb4_general_ci")
+    looks = cast(Any, StrandHolder(server, fifo()).store)._looks
+    first = looks.by_name(server.own, ["a"], ())[0][0]
+    server.run("delete from q where id = 1")
+    then = looks.by_name(server.own, ["a"], ())[0][0]
+    assert (first.strand, then.strand) == ("a", "A ")
+    assert first.guard == then.guard
 
 
 def test_a_table_whose_finished_rows_stay_goes_on_group_by_group(server: Place) -> None:
@@ -188,39 +123,6 @@ def test_a_table_whose_finished_rows_stay_goes_on_group_by_group(server: Place) 
     assert holder.ids() == []
 
 
-def test_a_key_goes_on_as_far_as_this_replica_holds_its_rows(server: Place) -> None:
-    """D4, R6: a row is claimed if each unfinished row before it is held by this replica, or claimed with it."""
-    first = keyed(server, "a", "b", "a", "a")
-    second = in_order(server)
-    one, two, three = first.claim(3)
-    assert (one.id, two.id, three.id) == (1, 3, 4)
-    assert second.ids() == [2]
-    assert cast(Any, second.store).take(second.connection, ["a"], 9, {2}) == []  # as after a look that is old
-    server.fill(1, partition_key="a")
-    assert second.ids() == []
-    (four,) = first.claim()
-    assert four.id == 5
-    assert first.one(Verb.ACK, one)
-    for row in (two, three, four):
-        assert first.one(Verb.RELEASE, row, attempt=0)
-    assert second.ids(2) == [3, 4]
-    assert first.ids() == []
-
-
-def test_a_delayed_row_holds_its_key_and_begun_rows_come_first(server: Place) -> None:
-    """D4, R6, E3: a row that is put off keeps its place, failed or scheduled, while other keys go on."""
-    first = keyed(server, "a", "a", "b", "b", "c", "d", "d", "d")
-    server.run(f"update q set retry_after = {server.seconds(60)} where id in (3, 7)")
-    rows = first.claim()
-    assert [row.id for row in rows] == [1, 2, 5, 6]
-    assert first.one(Verb.RELEASE, rows[1], attempt=0)
-    assert first.one(Verb.RETRY, rows[0], delay=60.0, reason="no", attempt=1)
-    server.fill(1, partition_key="a", priority=-1)
-    assert first.ids() == in_order(server).ids() == []
-    server.run("update q set retry_after = null")
-    assert sorted(in_order(server).ids()) == [1, 2, 3, 4, 9]
-
-
 def test_a_claim_takes_its_limit_from_keys_in_turn_and_leaves_out_full_ones(server: Place) -> None:
     """D4, R16: a limit is one over all keys; the next claim goes on behind it."""
     first = keyed(server, *"aabbcc")
@@ -229,18 +131,6 @@ def test_a_claim_takes_its_limit_from_keys_in_turn_and_leaves_out_full_ones(serv
     assert first.ids(3, full_keys=[a]) == [3, 4, 5]
     assert first.ids(100, full_keys=[b, c]) == [1, 2]
     assert first.ids() == [6]
-
-
-def test_a_strand_that_waits_says_for_how_long(server: Place) -> None:
-    """E3: a retry is claimed when it falls due, without a walk over all strands."""
-    grouped(server, "a", "a")
-    holder = StrandHolder(server, fifo())
-    (row,) = holder.claim()
-    assert holder.one(Verb.RETRY, row, delay=60.0, reason="no", attempt=1)
-    assert holder.ids() == []
-    due = cast(StrandStore, holder.store).strands.next_due
-    assert due is not None
-    assert 50 < due <= 60
 
 
 @pytest.mark.parametrize("scope", ["fifo", "cluster"])
@@ -445,12 +335,6 @@ def test_a_transaction_holds_one_row_of_its_group_until_it_is_settled(server: Pl
         assert second.one(Verb.ACK, row, attempt=row.attempt)
         assert guarded(server, second, "a") == [False]
     assert second.ids(1) == []
-
-
-def test_rows_without_a_group_are_held_by_their_locks_alone(server: Place) -> None:
-    """D3, B1: they have no guard; beside a group's row nothing else is taken."""
-    first, second, third = of_locks(server, None, None, "a", count=3)
-    assert (first.ids(), second.ids(1), third.ids(1)) == ([3], [1], [2])
 
 
 def test_a_held_row_of_a_group_keeps_nobody_from_inserting(server: Place) -> None:
