@@ -6,13 +6,13 @@ which the collation calls equal share it (R16).
 
     look (no locks) -> guard -> look again, in a new statement -> lock by id -> write -> commit -> let go
 
-To look again under the guard is enough, without locks on what was looked at: whoever claims a row of the strand has its guard,
-so that no other row of it comes into work before this claim has committed. What else may change it are settlements, and
-users. A settlement lets go of its row, or puts it off: then it was held when we looked, and the strand was not free; or its
-lease had run out, and it is the very row that we lock, where each condition is checked again. Rows that users add, or
-that commit late with smaller ids, stand behind what is claimed by then, as those that come a moment later do. A holder that
-is late may extend the lease that ran out, of another begun row, which no lock would keep it from: it is paused, and its
-settlement will be refused, or it was there before (R14).
+To look again under the guard is enough, without locks on what was looked at. Whoever claims a row of the strand has its guard,
+so that none of it comes into work before this claim has committed. What else may change meanwhile are settlements, and rows
+of users. A settlement that lets go of a row, or puts it off, finds the strand taken for not free; or the lease had run out,
+and it is the very row that is locked here, where each condition is checked again. Of a key's rows this replica holds those in
+front, and claims nothing behind one that goes back (R6). Rows that users add, or that commit late with smaller ids, come
+behind what is claimed by then, as if they had come a moment later. Only a late holder's extension may bring a second begun
+row of a group back into work, which a lock here would merely delay: that holder was paused for longer than its lease (R14).
 """
 
 from __future__ import annotations
