@@ -234,14 +234,33 @@ def _head(layout: Layout) -> str:
     """Write the id of a group's head, where the group `b` is free: the first row that has begun, or the first due one."""
     lock, due = layout.column("locked_until"), layout.column("retry_after")
     free = [f"(c.{quote(lock.name)} is null or c.{quote(lock.name)} <= {now_of(lock)})"] if lock else []
-    at = f"c.{quote(due.name)}" if due else ""
-    dues = [[f"{at} is null"], [f"{at} <= {now_of(due)}"]] if due else [[]]  # ranges of the index, each by itself
     arms = [_arm(layout, BEGUN, [f"{_attempt(layout)} > 0"], "1")]
-    arms += [_arm(layout, NOT_BEGUN, [*range, *when, *free], "1") for range in _not_begun(layout) for when in dues]
+    for range in _not_begun(layout):
+        arms += _first_due(layout, due, [*range, *free]) if due else [_arm(layout, NOT_BEGUN, [*range, *free], "1")]
     places = ", ".join(["place", *(f"{_NAMES[role]}{nulls(role)}" for role in layout.strand_order)])
     return f"""case when not b.is_held and b.put_off is null then (
          select id from ({_union(arms)}) as h
           order by {places} limit 1) end"""
+
+
+def _first_due(layout: Layout, due: Column, conditions: list[str]) -> list[str]:
+    """Write the first due rows in ranges of the index; where there are priorities, those of each by itself."""
+    at, priority = f"c.{quote(due.name)}", layout.column("priority")
+    whens = [f"{at} is null"], [f"{at} <= {now_of(due)}"]
+    if priority is None:
+        return [_arm(layout, NOT_BEGUN, [*conditions, *when], "1") for when in whens]
+    name = f"c.{quote(priority.name)}"
+    first = _arm(layout, NOT_BEGUN, [*conditions, f"{name} is not null"], "1")
+    next = _arm(layout, NOT_BEGUN, [*conditions, f"{name} > l.priority"], "1")
+    levels = f"""(with recursive level as (
+          {first}
+           union all
+          select n.* from level as l cross join lateral {next} as n
+           where l.due > {now_of(due)}
+          )
+          select * from level as l where l.due is null or l.due <= {now_of(due)})"""
+    last = [_arm(layout, NOT_BEGUN, [*conditions, f"{name} is null", *when], "1") for when in whens]
+    return [levels, *(last if priority.nullable else [])]
 
 
 def _state_of_key(layout: Layout) -> str:

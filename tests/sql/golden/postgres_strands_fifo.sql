@@ -28,36 +28,80 @@ select (s.strand::text)::text, state.*
              and c."attempt" > 0
            order by c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" = 0
-             and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" = 0
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" = 0
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" = 0
-             and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" <= (select now from clock)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+          union all
+          (with recursive level as (
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" is null
-             and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
-          union all
-          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
-            from "app"."jobs" as c
-           where c."group" = s.strand
-             and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
-             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
@@ -100,36 +144,80 @@ select (s.strand::text)::text, state.*
              and c."attempt" > 0
            order by c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" = 0
-             and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" = 0
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" = 0
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" = 0
-             and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" <= (select now from clock)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+          union all
+          (with recursive level as (
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" is null
-             and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
-          union all
-          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
-            from "app"."jobs" as c
-           where c."group" = s.strand
-             and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
-             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
@@ -160,36 +248,80 @@ select s.name, state.*
              and c."attempt" > 0
            order by c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" = 0
-             and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" = 0
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" = 0
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" = 0
-             and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" <= (select now from clock)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+          union all
+          (with recursive level as (
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" is null
-             and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
-          union all
-          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
-            from "app"."jobs" as c
-           where c."group" = s.strand
-             and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
-             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,
@@ -224,36 +356,80 @@ with clock as materialized (
              and c."attempt" > 0
            order by c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" = 0
-             and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" = 0
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" = 0
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" = 0
-             and c."retry_after" <= (select now from clock)
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" <= (select now from clock)
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+          union all
+          (with recursive level as (
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = s.strand
+             and c."attempt" is null
+             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
+             and c."priority" is null
+             and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = s.strand
              and c."attempt" is null
-             and c."retry_after" is null
              and (c."locked_until" is null or c."locked_until" <= (select now from clock))
-           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
-          union all
-          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
-            from "app"."jobs" as c
-           where c."group" = s.strand
-             and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
-             and (c."locked_until" is null or c."locked_until" <= (select now from clock))
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
            from (select coalesce(bool_or(c."locked_until" > (select now from clock)), false) as is_held,

@@ -37,11 +37,32 @@ select (s.strand::text)::text, state.*
              and c."attempt" > 0
            order by c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" = 0
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" = 0
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" = 0
+             and c."priority" is null
              and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
@@ -50,14 +71,36 @@ select (s.strand::text)::text, state.*
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" = 0
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" is null
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" is null
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
@@ -66,6 +109,7 @@ select (s.strand::text)::text, state.*
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
@@ -119,11 +163,32 @@ select (s.strand::text)::text, state.*
              and c."attempt" > 0
            order by c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" = 0
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" = 0
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" = 0
+             and c."priority" is null
              and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
@@ -132,14 +197,36 @@ select (s.strand::text)::text, state.*
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" = 0
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" is null
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" is null
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
@@ -148,6 +235,7 @@ select (s.strand::text)::text, state.*
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
@@ -187,11 +275,32 @@ select s.name, state.*
              and c."attempt" > 0
            order by c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" = 0
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" = 0
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" = 0
+             and c."priority" is null
              and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
@@ -200,14 +309,36 @@ select s.name, state.*
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" = 0
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" is null
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" is null
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
@@ -216,6 +347,7 @@ select s.name, state.*
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
@@ -254,11 +386,32 @@ with clock as materialized (
              and c."attempt" > 0
            order by c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" = 0
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" = 0
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" = 0
+             and c."priority" is null
              and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
@@ -267,14 +420,36 @@ with clock as materialized (
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" = 0
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
+          (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
             from "app"."jobs" as c
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" is null
+             and c."priority" is not null
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
+           union all
+          select n.* from level as l cross join lateral (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" is null
+             and c."priority" > l.priority
+           order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1) as n
+           where l.due > (select now from clock)
+          )
+          select * from level as l where l.due is null or l.due <= (select now from clock))
+          union all
+          (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+            from "app"."jobs" as c
+           where c."group" = %(group)s
+             and c."group" = s.strand
+             and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" is null
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)
           union all
@@ -283,6 +458,7 @@ with clock as materialized (
            where c."group" = %(group)s
              and c."group" = s.strand
              and c."attempt" is null
+             and c."priority" is null
              and c."retry_after" <= (select now from clock)
            order by c."attempt", c."priority", c."retry_after" nulls first, c."id" limit 1)) as h
           order by place, priority, due nulls first, id limit 1) end as id
