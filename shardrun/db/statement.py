@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL text in the driver's placeholder style, built once at start, and the names of the parameters it takes."""
+    """SQL text in the driver's placeholder style, built once at start, and the names of the parameters it takes.
+
+    `planned_anew` is for one whose best plan depends on what it is told: a plan that is kept would be far from it.
+    """
 
     text: str
     parameters: tuple[str, ...] = ()
+    planned_anew: bool = False
 
 
 def conjunction(conditions: Sequence[str], indent: int = 1) -> str:

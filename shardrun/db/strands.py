@@ -29,7 +29,7 @@ from shardrun.db.store import Claimed, Connection, Store
 from shardrun.db.table import Layout
 from shardrun.queue import Form
 
-FEWEST, MOST_AT_ONCE = 64, 4096
+FEWEST, MOST_AT_ONCE = 8, 4096
 """Strands that one look visits, behind those that were left. Larger: fewer looks past blocked ones; smaller: less in vain."""
 
 MOST_VISITED = 20_000
@@ -107,6 +107,8 @@ class Strands:
     due: list[tuple[float, int, Any]] = field(default_factory=list)  # strands that wait for a time, as a heap
     due_at: dict[Any, float] = field(default_factory=dict)  # when each of them does first
     strand_of: dict[Any, Any] = field(default_factory=dict)  # of the rows that were claimed and are held
+    rows_each: float = 1.0  # that the strands of the last claim gave
+    walk_is_enough: bool = False  # it was for the last claim: those that were left come in their turn
     numbered: int = 0
     rests_until: float = (
         0.0  # no strand was free a moment ago: only those that were left, and a few others, are looked at
@@ -118,9 +120,9 @@ class Strands:
         """Take up to `limit` rows; fewer say nothing of what is there, none says that no strand is free."""
         self._note_left(held)
         rows: list[Claimed] = []
-        visits, visited, whole = max(FEWEST, 2 * limit), 0, self.after is None
+        visits, visited, whole = max(FEWEST, 2 * self.enough(limit)), 0, self.after is None
         while True:
-            these = self._next_left(limit)
+            these = [] if self.walk_is_enough else self._next_left(limit)
             left, walked = self.verbs.look(connection, these, self.after, visits, full_keys, held)
             rows, last = self._take(connection, walked, left, limit, held)
             at_end = len(walked) < visits and last is None
@@ -129,6 +131,7 @@ class Strands:
                 if seen.seconds is not None:
                     self._add_due(seen.strand, seen.seconds)
             visited += len(walked)
+            self.walk_is_enough = last is not None
             if rows or (monotonic() < self.rests_until and not self.left):
                 return rows
             if (at_end and whole and not self.left) or visited >= MOST_VISITED:
@@ -136,6 +139,10 @@ class Strands:
                 return rows
             whole = whole or at_end
             visits = min(4 * visits, MOST_AT_ONCE)
+
+    def enough(self, rows: int) -> int:
+        """Say how many strands are likely to give so many rows, by those of the last claim."""
+        return 1 + int(rows / self.rows_each)
 
     def wake(self) -> None:
         """Look at all strands again: there are new rows."""
@@ -155,6 +162,7 @@ class Strands:
         rows = self.verbs.take(connection, wanted, limit, held) if wanted else []
         self.strand_of |= {row.id: self.verbs.strand_of(row) for row in rows}
         taken = {self.strand_of[row.id] for row in rows}
+        self.rows_each = len(rows) / len(taken) if taken else 1.0
         tried = len(wanted)
         if len(rows) >= limit:
             tried = 1 + max(number for number, strand in enumerate(wanted) if strand in taken)

@@ -160,7 +160,7 @@ def run(connection: Connection, statement: Statement, values: Mapping[str, Any])
     if is_pooled(connection) and connection.info.transaction_status == TransactionStatus.IDLE:
         return run_together(connection, [BEGIN, (statement, values), COMMIT])[1]
     with naming_errors(connection):
-        return connection.execute(statement.text, values, prepare=True)
+        return connection.execute(statement.text, values, prepare=not statement.planned_anew)
 
 
 def run_all(connection: Connection, steps: Sequence[Step]) -> list[psycopg.Cursor[Any]]:
@@ -181,7 +181,8 @@ def run_together(connection: Connection, steps: Sequence[Step]) -> list[psycopg.
                 # An error is kept until the pipeline has ended: psycopg cannot leave one that it must also drain.
                 try:
                     for statement, values in steps:
-                        cursors.append(connection.execute(statement.text, values, prepare=True))
+                        prepare = not statement.planned_anew
+                        cursors.append(connection.execute(statement.text, values, prepare=prepare))
                         if pooled and statement.text.startswith("begin"):
                             _set_for_transaction(connection, statement)
                     pipeline.sync()

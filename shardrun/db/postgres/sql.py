@@ -61,6 +61,13 @@ def claim_around(layout: Layout) -> Statement:
     return Statement(_claim(layout, _free_rows_around(layout)), ("limit", "only", "avoided", *group_parameter(layout)))
 
 
+def claim_these(layout: Layout) -> Statement:
+    """Do the same for rows that were chosen and locked before."""
+    key = layout.roles["id"]
+    mine = [*_free_rows(layout, leaving_out=False), f"c.{quote(key.name)} = any (%(ids)s::{type_of(key)}[])"]
+    return Statement(_claim(layout, mine), ("limit", "ids", *group_parameter(layout)), planned_anew=True)
+
+
 def candidates(layout: Layout) -> Statement:
     """Read which rows such a claim would take."""
     key, conditions = layout.roles["id"], _free_rows_around(layout)

@@ -31,7 +31,7 @@ MOST_GUARDED = 256
 MOST_OF_ONE = 64
 """Rows that one claim takes from a key at most. Larger: a long one goes faster when it is alone; smaller: keys take turns."""
 
-FEWEST_OF_ONE = 4
+FEWEST_OF_ONE = 8
 """Rows that it may take from each of many. Larger: more that are looked at in vain; smaller: more claims."""
 
 MORE: Mapping[str, Any] = {"strands": "{}", "after": None, "visits": 0, "held": "{}", "most": 0}
@@ -84,10 +84,11 @@ class PostgresStrandStore(PostgresStore, Stranded):
         super().__init__(layout, where, encodes_all, fetch, name)
         self.strands = Strands(self)
         self._line = Line(layout)
-        self._claim_these = sql.claim_around(replace(layout, strand=None))
+        self._claim_these = sql.claim_these(replace(layout, strand=None))
         self._name = name
         self._strand_of: dict[Any, str] = {}  # of the rows that the last `take` chose
         self._chosen: list[Any] = []  # the rows that its last transaction chose
+        self._most = FEWEST_OF_ONE  # rows that the last `take` wanted of one key
 
     def statements(self) -> list[Statement]:
         """List every statement that this store runs."""
@@ -111,10 +112,11 @@ class PostgresStrandStore(PostgresStore, Stranded):
     def take(self, connection: Connection, strands: Sequence[Any], limit: int, held: Collection[Any]) -> list[Claimed]:
         """Guard strands, choose rows in a new statement, and claim up to `limit` in all; some strands in each transaction."""
         self._strand_of = {}
+        self._most = max(FEWEST_OF_ONE, min(MOST_OF_ONE, 2 * limit // max(1, len(strands))))
         rows: list[Claimed] = []
         place = 0
         while place < len(strands) and len(rows) < limit:
-            some = strands[place : place + min(limit - len(rows), MOST_GUARDED)]
+            some = strands[place : place + min(self.strands.enough(limit - len(rows)), MOST_GUARDED)]
             place += len(some)
             try:
                 rows += self._take_of(connection, some, limit - len(rows), held)
@@ -161,8 +163,7 @@ class PostgresStrandStore(PostgresStore, Stranded):
         with driver.naming_errors(connection):
             guarded = driver.run_together(connection, [BEGIN, (line.guard, {"strands": _names(strands)})])[1].fetchall()
             if guarded:
-                most = max(FEWEST_OF_ONE, min(MOST_OF_ONE, 2 * limit // len(guarded)))
-                more = {"strands": _names(row[0] for row in guarded), "limit": limit, "most": most}
+                more = {"strands": _names(row[0] for row in guarded), "limit": limit, "most": self._most}
                 values = line.values(held, self._around.avoided.ids(), **more)
                 found = driver.run(connection, line.choose, values).fetchall()
                 self._strand_of |= {id: strand for strand, id in found}
@@ -174,8 +175,7 @@ class PostgresStrandStore(PostgresStore, Stranded):
 
     def _write(self, connection: Connection, chosen: list[Any]) -> list[Claimed]:
         """Write the leases of rows and commit; where the database swallows one nothing is written, since others follow it."""
-        values = {"limit": len(chosen), "only": self._ids(chosen), "avoided": "{}", "full_keys": "{}"}
-        values["group"] = self.layout.group
+        values = {"limit": len(chosen), "ids": self._ids(chosen), "group": self.layout.group}
         names = list(self.layout.table.columns) if self.layout.row_mode else None
         rows = apart.read(driver.run(connection, self._claim_these, values), names)
         if len(rows) < len(chosen):

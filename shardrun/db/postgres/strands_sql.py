@@ -127,7 +127,7 @@ select c.name, {identity("c.id", layout)}
                     where e.number = c.number and e.rank <= c.rank and e.id not in (select id from locked))
  order by c.number, c.rank"""
     most = () if layout.is_fifo else ("most",)
-    return Statement(text, ("strands", "limit", *most, *_parameters(layout)))
+    return Statement(text, ("strands", "limit", *most, *_parameters(layout)), planned_anew=True)
 
 
 def name_of(strand: Column, value: str) -> str:
@@ -297,8 +297,15 @@ def _arm(layout: Layout, place: int, conditions: Sequence[str], count: str) -> s
     if not layout.is_fifo:
         fields += [f"{_is_free(layout)} as is_free", f"{_waits(layout)} as seconds"]
     order = [f"c.{quote(layout.roles[role].name)}{nulls(role)}" for role in layout.strand_order]
-    if place == NOT_BEGUN:  # one value, NULL perhaps, which the server does not know to be one
-        order = [_attempt(layout), *order]
+    if place == BEGUN:  # few, and to be found by the strand: in the order of ids the server would look through all rows
+        names = ", ".join(f"{_NAMES[role]}{nulls(role)}" for role in layout.strand_order)
+        return f"""(select *
+            from (select {", ".join(fields)}
+                    from {table_name(layout.table)} as c
+                   where {conjunction([*_in_strand(layout), *conditions], 19)}
+                  offset 0) as begun
+           order by {names} limit {count})"""
+    order = [_attempt(layout), *order]  # one value, NULL perhaps, which the server does not know to be one
     return f"""(select {", ".join(fields)}
             from {table_name(layout.table)} as c
            where {conjunction([*_in_strand(layout), *conditions], 11)}

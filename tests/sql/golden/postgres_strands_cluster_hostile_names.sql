@@ -25,13 +25,15 @@ select (s.strand::text)::text, state.*
   from walked as s
  cross join lateral (
        select l.is_free, l.seconds
-         from ((select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
-            from "My Schema"."or""der %%s" as c
-           where c."group" = %(group)s
-             and c."a""b" = s.strand
-             and c."attempt" > 0
-             and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit 1)
+         from ((select *
+            from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
+                    from "My Schema"."or""der %%s" as c
+                   where c."group" = %(group)s
+                     and c."a""b" = s.strand
+                     and c."attempt" > 0
+                     and c."User Id" not in (select id from held)
+                  offset 0) as begun
+           order by priority, id limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -80,13 +82,15 @@ select (s.strand::text)::text, state.*
   from walked as s
  cross join lateral (
        select l.is_free, l.seconds
-         from ((select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
-            from "My Schema"."or""der %%s" as c
-           where c."group" = %(group)s
-             and c."a""b" = s.strand
-             and c."attempt" > 0
-             and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit 1)
+         from ((select *
+            from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
+                    from "My Schema"."or""der %%s" as c
+                   where c."group" = %(group)s
+                     and c."a""b" = s.strand
+                     and c."attempt" > 0
+                     and c."User Id" not in (select id from held)
+                  offset 0) as begun
+           order by priority, id limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -121,13 +125,15 @@ select s.name, state.*
   from named as s
  cross join lateral (
        select l.is_free, l.seconds
-         from ((select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
-            from "My Schema"."or""der %%s" as c
-           where c."group" = %(group)s
-             and c."a""b" = s.strand
-             and c."attempt" > 0
-             and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit 1)
+         from ((select *
+            from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
+                    from "My Schema"."or""der %%s" as c
+                   where c."group" = %(group)s
+                     and c."a""b" = s.strand
+                     and c."attempt" > 0
+                     and c."User Id" not in (select id from held)
+                  offset 0) as begun
+           order by priority, id limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -167,13 +173,15 @@ with clock as materialized (
    cross join lateral (
          select r.id, r.rank
            from (select l.id, row_number() over line as rank, bool_and(l.is_free) over line as goes
-                   from ((select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
-            from "My Schema"."or""der %%s" as c
-           where c."group" = %(group)s
-             and c."a""b" = s.strand
-             and c."attempt" > 0
-             and c."User Id" not in (select id from held)
-           order by c."priority", c."User Id" limit %(most)s)
+                   from ((select *
+            from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
+                    from "My Schema"."or""der %%s" as c
+                   where c."group" = %(group)s
+                     and c."a""b" = s.strand
+                     and c."attempt" > 0
+                     and c."User Id" not in (select id from held)
+                  offset 0) as begun
+           order by priority, id limit %(most)s)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c

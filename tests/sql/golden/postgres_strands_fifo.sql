@@ -22,11 +22,13 @@ select (s.strand::text)::text, state.*
  cross join lateral (
        select h.id is not null and h.id <> all (%(avoided)s::bigint[]) as is_free, case when not h.is_held then extract(epoch from h.put_off - (select now from clock))::float8 end as seconds
          from (select b.is_held, b.put_off, case when not b.is_held and b.put_off is null then (
-         select id from ((select 0 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
-            from "app"."jobs" as c
-           where c."group" = s.strand
-             and c."attempt" > 0
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+         select id from ((select *
+            from (select 0 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+                    from "app"."jobs" as c
+                   where c."group" = s.strand
+                     and c."attempt" > 0
+                  offset 0) as begun
+           order by priority, due nulls first, id limit 1)
           union all
           (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
@@ -138,11 +140,13 @@ select (s.strand::text)::text, state.*
  cross join lateral (
        select h.id is not null and h.id <> all (%(avoided)s::bigint[]) as is_free, case when not h.is_held then extract(epoch from h.put_off - (select now from clock))::float8 end as seconds
          from (select b.is_held, b.put_off, case when not b.is_held and b.put_off is null then (
-         select id from ((select 0 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
-            from "app"."jobs" as c
-           where c."group" = s.strand
-             and c."attempt" > 0
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+         select id from ((select *
+            from (select 0 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+                    from "app"."jobs" as c
+                   where c."group" = s.strand
+                     and c."attempt" > 0
+                  offset 0) as begun
+           order by priority, due nulls first, id limit 1)
           union all
           (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
@@ -242,11 +246,13 @@ select s.name, state.*
  cross join lateral (
        select h.id is not null and h.id <> all (%(avoided)s::bigint[]) as is_free, case when not h.is_held then extract(epoch from h.put_off - (select now from clock))::float8 end as seconds
          from (select b.is_held, b.put_off, case when not b.is_held and b.put_off is null then (
-         select id from ((select 0 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
-            from "app"."jobs" as c
-           where c."group" = s.strand
-             and c."attempt" > 0
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+         select id from ((select *
+            from (select 0 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+                    from "app"."jobs" as c
+                   where c."group" = s.strand
+                     and c."attempt" > 0
+                  offset 0) as begun
+           order by priority, due nulls first, id limit 1)
           union all
           (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
@@ -350,11 +356,13 @@ with clock as materialized (
    cross join lateral (
          select h.id, 1 as rank
            from (select b.is_held, b.put_off, case when not b.is_held and b.put_off is null then (
-         select id from ((select 0 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
-            from "app"."jobs" as c
-           where c."group" = s.strand
-             and c."attempt" > 0
-           order by c."priority", c."retry_after" nulls first, c."id" limit 1)
+         select id from ((select *
+            from (select 0 as place, c."priority" as priority, c."retry_after" as due, c."id" as id
+                    from "app"."jobs" as c
+                   where c."group" = s.strand
+                     and c."attempt" > 0
+                  offset 0) as begun
+           order by priority, due nulls first, id limit 1)
           union all
           (with recursive level as (
           (select 1 as place, c."priority" as priority, c."retry_after" as due, c."id" as id

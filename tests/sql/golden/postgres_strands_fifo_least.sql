@@ -24,12 +24,14 @@ select (s.strand::text)::text, state.*
  cross join lateral (
        select h.id is not null and h.id <> all (%(avoided)s::bigint[]) as is_free, case when not h.is_held then null::float8 end as seconds
          from (select b.is_held, b.put_off, case when not b.is_held and b.put_off is null then (
-         select id from ((select 0 as place, c."id" as id
-            from "app"."jobs" as c
-           where c."processed_at" is null
-             and c."group" = s.strand
-             and c."attempt" > 0
-           order by c."id" limit 1)
+         select id from ((select *
+            from (select 0 as place, c."id" as id
+                    from "app"."jobs" as c
+                   where c."processed_at" is null
+                     and c."group" = s.strand
+                     and c."attempt" > 0
+                  offset 0) as begun
+           order by id limit 1)
           union all
           (select 1 as place, c."id" as id
             from "app"."jobs" as c
@@ -76,12 +78,14 @@ select (s.strand::text)::text, state.*
  cross join lateral (
        select h.id is not null and h.id <> all (%(avoided)s::bigint[]) as is_free, case when not h.is_held then null::float8 end as seconds
          from (select b.is_held, b.put_off, case when not b.is_held and b.put_off is null then (
-         select id from ((select 0 as place, c."id" as id
-            from "app"."jobs" as c
-           where c."processed_at" is null
-             and c."group" = s.strand
-             and c."attempt" > 0
-           order by c."id" limit 1)
+         select id from ((select *
+            from (select 0 as place, c."id" as id
+                    from "app"."jobs" as c
+                   where c."processed_at" is null
+                     and c."group" = s.strand
+                     and c."attempt" > 0
+                  offset 0) as begun
+           order by id limit 1)
           union all
           (select 1 as place, c."id" as id
             from "app"."jobs" as c
@@ -114,12 +118,14 @@ select s.name, state.*
  cross join lateral (
        select h.id is not null and h.id <> all (%(avoided)s::bigint[]) as is_free, case when not h.is_held then null::float8 end as seconds
          from (select b.is_held, b.put_off, case when not b.is_held and b.put_off is null then (
-         select id from ((select 0 as place, c."id" as id
-            from "app"."jobs" as c
-           where c."processed_at" is null
-             and c."group" = s.strand
-             and c."attempt" > 0
-           order by c."id" limit 1)
+         select id from ((select *
+            from (select 0 as place, c."id" as id
+                    from "app"."jobs" as c
+                   where c."processed_at" is null
+                     and c."group" = s.strand
+                     and c."attempt" > 0
+                  offset 0) as begun
+           order by id limit 1)
           union all
           (select 1 as place, c."id" as id
             from "app"."jobs" as c
@@ -156,12 +162,14 @@ with clock as materialized (
    cross join lateral (
          select h.id, 1 as rank
            from (select b.is_held, b.put_off, case when not b.is_held and b.put_off is null then (
-         select id from ((select 0 as place, c."id" as id
-            from "app"."jobs" as c
-           where c."processed_at" is null
-             and c."group" = s.strand
-             and c."attempt" > 0
-           order by c."id" limit 1)
+         select id from ((select *
+            from (select 0 as place, c."id" as id
+                    from "app"."jobs" as c
+                   where c."processed_at" is null
+                     and c."group" = s.strand
+                     and c."attempt" > 0
+                  offset 0) as begun
+           order by id limit 1)
           union all
           (select 1 as place, c."id" as id
             from "app"."jobs" as c
