@@ -279,11 +279,11 @@ def homes(settings: Settings, declared: Declared, apart: bool = False) -> Iterat
     with _connected(target, "shardrun dead") as connection:
         found: dict[object, Home] = {}
         for each in subscriptions:
-            place = each.dead_letter_group or (each.dead_letter, each.group)
-            if place in found and not apart:
+            place = (each.name,) if apart else each.dead_letter_group or (each.dead_letter, each.group)
+            if place in found:
                 found[place].rivals.append(each)
             elif letters := target.dead_letters(connection, each):
-                found[each.name if apart else place] = Home(letters, each, connection, [])
+                found[place] = Home(letters, each, connection, [])
         if not found:
             raise DeclarationProblem(
                 f"queue {queue.name} has no dead letters: none of its handlers declares dead_letter= or dead_letter_group=."

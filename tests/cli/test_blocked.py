@@ -77,3 +77,29 @@ def test_a_group_goes_on_behind_a_parked_row(blocked: Terminal) -> None:
     assert blocked.run("dead", "park", "handlers.py:orders", "1").code == 0
     said = blocked.run("start", "handlers.py", "--until-empty", "-p", "1", "--poll-interval", "0.1")
     assert said.out.startswith("booked 2\n1 acked")
+
+
+GROUPS = """
+from shardrun import Queue
+
+orders = Queue("orders", id="id", payload="payload", group="account", locked_until="held_until")
+
+
+@orders.handler(group="a", dead_letter_group="gone")
+def book(order: dict) -> None: ...
+
+
+@orders.handler(group="b", dead_letter_group="gone")
+def pay(order: dict) -> None: ...
+"""
+
+
+def test_rows_of_each_handler_of_a_queue_are_found(terminal: Terminal) -> None:
+    """E3, B5: also where their dead letters lie together."""
+    terminal.write("handlers.py", GROUPS)
+    assert terminal.run("ddl", "handlers.py", "--apply").code == 0
+    execute(terminal, "insert into orders (id, payload, account) values (1, '{}', 'a'), (2, '{}', 'b'), (3, '{}', 'c')")
+    said = terminal.run("dead", "park", "handlers.py:orders", "1", "2", "3")
+    assert said.out == "parked 1 row in group gone of orders\n" * 2
+    assert said.err == "shardrun: There is no unfinished row in orders with the id 3.\n"
+    assert execute(terminal, "select account from orders order by id") == [("gone",), ("gone",), ("c",)]

@@ -43,8 +43,10 @@ def test_rows_of_other_groups_and_finished_ones_are_none_of_the_queues(place: Pl
     place.fill(2, group="live")
     place.fill(1, group="other")
     place.run(f"update q set processed_at = {place.seconds(-1)} where id = 2")
+    place.run(f"update q set locked_until = {place.seconds(-1)} where id = 1")
     letters = opened(place, usual(group="group", processed_at="processed_at"), group="live", dead_letter_group="gone")
     assert letters.park(place.own, [1, 2, 3], "no") == letters.choose(place.own, None, None, 9) == [1]
+    assert place.run("select id from q where locked_until < '1900-01-01'") == [(1,)]  # no lease that ran out any more
     assert place.run('select id, "group", last_error from q order by id') == [
         (1, "gone", "no"),
         (2, "live", None),

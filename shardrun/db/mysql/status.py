@@ -132,25 +132,18 @@ def blocked(layout: Layout, looked: int = LOOKED, named: int = NAMED) -> Stateme
         _tried(layout),
         error,
     ]
+    by = column(layout, "id", "b")
     text = f"""\
-with looked as (
-  select {", ".join(chosen)}
-    from {_in_order(layout)}
-   limit {looked}
-), blocking as (
-  select id
-    from (select id, row_number() over (partition by strand order by begun, {order}) as place
-            from looked
-           where is_blocking) as rows_of_strands
-   where place = 1
-), seen as (
-  select (select count(*) from blocking) as number, (select count(*) from looked) = {looked} as more
-)
-select seen.number, seen.more, {", ".join(shown)}
-  from seen
-  left join blocking on true
-  left join {table_name(layout.table)} as b on {column(layout, "id", "b")} = blocking.id
- order by {column(layout, "attempt", "b")} desc, {column(layout, "retry_after", "b")} desc, {column(layout, "id", "b")}
+select count({by}) over (), seen.more, {", ".join(shown)}
+  from (select count(*) = {looked} as more
+          from (select 1 as one from {_in_order(layout)} limit {looked}) as walked) as seen
+  left join (select id
+               from (select id, row_number() over (partition by strand order by begun, {order}) as place
+                       from (select {", ".join(chosen)} from {_in_order(layout)} limit {looked}) as looked
+                      where is_blocking) as rows_of_strands
+              where place = 1) as blocking on true
+  left join {table_name(layout.table)} as b on {by} = blocking.id
+ order by {column(layout, "attempt", "b")} desc, {column(layout, "retry_after", "b")} desc, {by}
  limit {named}"""
     return Statement(text, group_parameter(layout))
 
