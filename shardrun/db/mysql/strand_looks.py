@@ -20,7 +20,7 @@ from shardrun.errors import ShardrunError, StatementFailed
 PIECE = 64
 """Strands that one statement asks for by name, and that are guarded at a time. Larger: fewer round trips; longer statements."""
 
-MORE = 64
+MORE = 16
 """Pairs that a look reads beyond its strands, some of which have several. Larger: more read in vain; smaller: more looks."""
 
 NO_LIMIT = 2**31
