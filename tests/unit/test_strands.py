@@ -24,6 +24,7 @@ class InMemory:
     most: int = 1  # rows that a strand gives at once
     held: dict[int, int] = field(default_factory=dict)  # the strand of each row in work
     looks: Counter[int] = field(default_factory=Counter)
+    calls: int = 0
     given: int = 0
     strands: Strands = field(init=False)
 
@@ -43,6 +44,7 @@ class InMemory:
         """Look at strands, and count that."""
         walked = [each for each in self.order if after is None or each > after][:visits]
         self.looks.update([*these, *walked])
+        self.calls += 1
 
         def seen(strand: int) -> Seen:
             is_free = self.rows[strand] > 0 and strand not in full_keys and strand not in self.held.values()
@@ -128,6 +130,7 @@ def test_blocked_strands_are_walked_past_and_not_looked_at_before_their_turn() -
     memory = InMemory({**dict.fromkeys(range(1000), 0), 1000: 5000})
     assert memory.claim() == [1000]
     assert max(memory.looks.values()) == 1
+    assert memory.calls < 10  # each look visits more
     for _ in range(20):
         memory.looks.clear()
         memory.end()
@@ -140,6 +143,18 @@ def test_blocked_strands_are_walked_past_and_not_looked_at_before_their_turn() -
     blocked = [memory.looks[strand] for strand in range(1000)]
     assert max(blocked) - min(blocked) <= 1
     assert sum(blocked) <= 201 * 4 * FEWEST
+
+
+def test_strands_that_were_left_and_not_needed_are_looked_at_by_the_next_claim() -> None:
+    """D3: where the first of them gave all that was asked for."""
+    memory = InMemory({**dict.fromkeys(range(1000), 0), **dict.fromkeys((1000, 1001, 1002), 50)})
+    assert memory.claim(3) == [1000, 1001, 1002]
+    memory.end()
+    memory.most = 3
+    memory.looks.clear()
+    assert memory.claim(3) == [1000] * 3
+    assert memory.claim(3) == [1001] * 3
+    assert memory.looks.total() <= 6 * FEWEST
 
 
 def test_a_strand_that_waits_is_looked_at_when_it_falls_due(clock: Clock) -> None:
