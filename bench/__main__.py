@@ -4,6 +4,7 @@ make bench                        three rounds of everything
 make bench ARGS='--rounds 7'      more of them
 make bench ARGS='noop --save'     one contest; the JSON goes to bench/results too, to be kept
 make bench ARGS=wake              from a commit in another process to the start of its handler
+make bench ARGS=groups            what claims of FIFO groups cost where there are many
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import places, report, wake
+from bench import groups, places, report, wake
 from bench.contest import ORDERS, Contest, Place, contests, rounds
 from tests.servers import NoServer
 
@@ -28,8 +29,8 @@ NAMES = ("noop", "sqlite", "mariadb", "spin", *(name for name, _, _ in ORDERS))
 def main(arguments: list[str] | None = None) -> None:
     """Run the bench."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["wake"]:
-        wake.main(arguments[1:])
+    if arguments[:1] in (["wake"], ["groups"]):
+        {"wake": wake, "groups": groups}[arguments[0]].main(arguments[1:])
         return
     given = _parser().parse_args(arguments)
     every = contests(given.rows, given.spin_rows, given.pool_size)

@@ -163,6 +163,10 @@ def described(subscription: Subscription) -> str:
     queue = subscription.queue
     form = f"lease {subscription.lease:g} s" if queue.form is Form.LEASE else queue.form.value
     parts = [form if queue.advisory_lock is None else f"lock on {queue.advisory_lock}"]
+    if queue.fifo:
+        parts.append(f"one row at a time by {queue.group}")
+    elif subscription.has_strands:
+        parts.append("in order over replicas")
     if subscription.transactional:
         parts.append("transactional")
     if subscription.batch is not None:

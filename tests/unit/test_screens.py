@@ -29,6 +29,12 @@ from shardrun.summary import Summary
             "lease 30 s, transactional, up to 16 rows at once, timeout 60 s",
         ),
         ({"advisory_lock": "accounts-{account}"}, {"batch": 1}, "lock on accounts-{account}, up to 1 row at once"),
+        ({"group": "account", "fifo": True}, {}, "row lock, one row at a time by account"),
+        (
+            {"locked_until": "l", "partition_key": "k"},
+            {"key_scope": "cluster", "workers_by_key": 2},
+            "lease 30 s, in order over replicas",
+        ),
     ],
 )
 def test_a_subscription_says_how_its_rows_are_held(roles: Any, settings: Any, text: str) -> None:
