@@ -72,6 +72,7 @@ PROVED_ELSEWHERE = {
     "shardrun.db.postgres.parts": "tests/sql",
     "shardrun.db.postgres.server": "tests/store",
     "shardrun.db.postgres.store": "tests/store",
+    "shardrun.db.postgres.strands": "tests/store/test_strands.py",
     "shardrun.db.postgres.taking": "tests/child/test_transactions.py",
     "shardrun.db.postgres.taking_offered": "tests/child/test_transactions.py",
     "shardrun.db.settling": "tests/store/test_settle.py",
