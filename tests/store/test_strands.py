@@ -162,10 +162,11 @@ def test_a_smaller_id_that_commits_late_does_not_get_out_beside_a_larger_one(ord
     assert second.ids() == [1]
 
 
-@pytest.mark.parametrize("ordered", [each for each in FIFO if each.endswith("lease")], indirect=True)
+@leases
 def test_a_smaller_id_that_commits_before_the_lease_is_written_does_not_get_out_either(ordered: Ordered) -> None:
-    """D3, R5, R16: the guard alone keeps it back, however the group is spelt: no row says yet that one is in work."""
+    """D3, D4, R5, R6, R16: the guard alone keeps it back, however its value is spelt: no row says yet that one is in work."""
     ordered.create("numeric")
+    ordered.run("create index in_order on q (strand, attempt, priority, retry_after, id)")
     ordered.run("insert into q (id, strand) values (2, 1.00)")
     first, second = ordered.replica(), ordered.replica()
     seen: list[list[Any]] = []
@@ -337,10 +338,12 @@ def test_a_row_that_is_put_off_holds_its_key(ordered: Ordered) -> None:
     ordered.create()
     ordered.run("insert into q (id, strand) values (2, 'a'), (3, 'a'), (4, 'b'), (5, 'b'), (6, 'c')")
     ordered.run(f"insert into q (id, strand, retry_after) values (1, 'c', {ordered.place.seconds(60)})")
+    ordered.run("insert into q (id, strand) values (7, 'd'), (8, 'd'), (9, 'd')")
+    ordered.run(f"update q set retry_after = {ordered.place.seconds(60)} where id = 8")
     ordered.run("update q set priority = 0")
     first, second = ordered.replica(), ordered.replica()
     rows = {row.id: row for row in first.claim()}
-    assert list(rows) == [2, 3, 4, 5]
+    assert list(rows) == [2, 3, 4, 5, 7]
     for later in (rows[3], rows[5]):  # given back first, as the coordinator does (R6)
         assert first.end(Verb.RELEASE, later, attempt=0)
     assert first.end(Verb.RETRY, rows[2], delay=60.0, reason="no")
@@ -350,6 +353,7 @@ def test_a_row_that_is_put_off_holds_its_key(ordered: Ordered) -> None:
     assert 50 < (first.store.strands.next_due or 0) <= 60
     ordered.run("update q set retry_after = null")
     assert second.ids() == [2, 0, 3, 4, 5, 1, 6]
+    assert first.ids() == [8, 9]
 
 
 @cluster
