@@ -17,6 +17,7 @@ strand, their column being NULL, are claimed as in any table.
 from __future__ import annotations
 
 import heapq
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple, Protocol
 
 from shardrun.db.store import Claimed, Connection, Store
 from shardrun.db.table import Layout
+from shardrun.errors import ShardrunError
 from shardrun.queue import Form
 
 FEWEST, MOST_AT_ONCE = 8, 4096
@@ -46,6 +48,8 @@ table with many strands wait for longer. Smaller: where nearly all are blocked, 
 
 MOST_REMEMBERED = 10_000
 """Strands that are remembered as left, or as falling due. Beyond them strands are found in their turn."""
+
+log = logging.getLogger("shardrun")
 
 
 class Seen(NamedTuple):
@@ -221,5 +225,10 @@ class Stranded(ABC):
         rows = self.strands.claim(connection, limit, full_keys, held)
         left = 0 if rows and self.layout.form is Form.ROW_LOCK else limit - len(rows)
         if left and self.layout.roles[str(self.layout.strand)].nullable:
-            rows += self.claim(connection, left, full_keys)
+            try:
+                rows += self.claim(connection, left, full_keys)
+            except ShardrunError as error:
+                if not rows:
+                    raise
+                log.warning("%s: a claim ended early, after %d rows: %s", self.layout.table.name, len(rows), error)
         return rows

@@ -10,7 +10,7 @@ import pytest
 
 from shardrun.db.store import Claimed, Connection, Settlement, Verb
 from shardrun.db.strands import StrandStore
-from shardrun.errors import ShardrunError, StatementFailed
+from shardrun.errors import Conflict, ShardrunError, StatementFailed
 from shardrun.queue import Form
 from tests.store.conftest import Opener
 from tests.store.place import Place, subscribe, usual
@@ -411,6 +411,20 @@ def test_a_row_that_cannot_be_claimed_keeps_its_strand_alone_waiting(
     named = sorted(record.getMessage() for record in caplog.records)
     assert [text.split(":")[0] for text in named] == ["q row 1", "q row 7"]
     assert ordered.run("select id, attempt from q order by id") == [(1, None), (2, None), (7, None)]
+
+
+@pytest.mark.parametrize("ordered", ["postgres lease"], indirect=True)
+def test_rows_that_are_claimed_one_by_one_are_delivered_though_the_next_cannot_be_for_now(ordered: Ordered) -> None:
+    """D3, C11: each has been committed by then; the claim ends early, and only one without any raises."""
+    ordered.create()
+    ordered.fill("a", "b", "c")
+    raises = "if old.id = 1 then raise 'not me'; elsif old.id = 3 then raise sqlstate '40P01'; end if; return new;"
+    ordered.run(f"create function no() returns trigger language plpgsql as $$ begin {raises} end $$")
+    ordered.run("create trigger no before update on q for each row execute function no()")
+    replica = ordered.replica()
+    assert replica.ids() == [2]
+    with pytest.raises(Conflict):
+        replica.claim()
 
 
 @pytest.mark.parametrize("ordered", ["postgres row lock"], indirect=True)  # on MariaDB a guard outlives the failure

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from shardrun.db import strands as module
-from shardrun.db.store import Claimed
-from shardrun.db.strands import FEWEST, GUARDED, MOST_AT_ONCE, MOST_VISITED, REST, Seen, Strands
+from shardrun.db.store import Claimed, Connection
+from shardrun.db.strands import FEWEST, GUARDED, MOST_AT_ONCE, MOST_VISITED, REST, Seen, Stranded, Strands
+from shardrun.errors import Conflict
+from tests.sql.test_golden import LAYOUTS
 
 
 @dataclass
@@ -238,3 +241,27 @@ def test_what_is_remembered_has_a_bound(clock: Clock, monkeypatch: pytest.Monkey
         memory.end()
         turns.update(memory.claim())
     assert len(turns) == 100
+
+
+class Refused(Stranded):
+    """A store whose rows without a strand cannot be claimed for now."""
+
+    def __init__(self, strands: Strands) -> None:
+        self.layout = replace(LAYOUTS["standard"], strand="group")
+        self.strands = strands
+
+    def claim(self, connection: Connection, limit: int, full_keys: Sequence[Any]) -> list[Claimed]:
+        """Refuse."""
+        raise Conflict("a deadlock.")
+
+
+def test_rows_of_strands_are_delivered_though_those_of_none_cannot_be_claimed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """D3, C11: they are held by then; a claim that has none of them says what is wrong."""
+    store = Refused(InMemory({1: 1}).strands)
+    with caplog.at_level(logging.WARNING):
+        assert len(store.claim_strands(None, 9, [], set())) == 1
+    assert "a claim ended early, after 1 rows: a deadlock." in caplog.text
+    with pytest.raises(Conflict):
+        store.claim_strands(None, 9, [], {1})

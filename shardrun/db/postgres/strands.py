@@ -149,10 +149,14 @@ class PostgresStrandStore(PostgresStore, Stranded):
                 break
             try:
                 rows += self._claim_of(connection, [strand], 1, held)
-            except StatementFailed as error:
-                if not self._chosen:
+            except ShardrunError as error:
+                if isinstance(error, StatementFailed) and self._chosen:
+                    self._around.avoided.refused(self._chosen[0], error)
+                elif not rows:
                     raise
-                self._around.avoided.refused(self._chosen[0], error)
+                else:  # those that are claimed are delivered
+                    log.warning("%s: a claim ended early, after %d rows: %s", self._name, len(rows), error)
+                    break
         return rows
 
     def _claim_of(
