@@ -333,6 +333,17 @@ def test_rows_of_a_key_go_to_one_replica_in_order(ordered: Ordered) -> None:
 
 
 @cluster
+def test_keys_behind_those_that_a_replica_holds_entirely_are_found(ordered: Ordered) -> None:
+    """D4, H3: more keys than one look visits, each with one row that this replica has, keep none behind them back."""
+    ordered.create()
+    ordered.fill(*[f"a{number:02}" for number in range(30)])
+    replica = ordered.replica()
+    assert len(replica.claim()) == 30
+    ordered.fill("b")
+    assert replica.ids(1) == [31]
+
+
+@cluster
 def test_a_row_that_is_put_off_holds_its_key(ordered: Ordered) -> None:
     """D4, R6, E3: after a retry and a snooze alike, and one that was scheduled: nothing passes it; what begun is first."""
     ordered.create()

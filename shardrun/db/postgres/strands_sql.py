@@ -264,8 +264,9 @@ def _first_due(layout: Layout, due: Column, conditions: list[str]) -> list[str]:
 
 
 def _state_of_key(layout: Layout) -> str:
+    """Write what the first row says that is not held here; also where all are, or else the walk would seem to have ended."""
     return f"""\
-       select l.is_free, l.seconds
+       select coalesce(bool_or(l.is_free), false) as is_free, max(l.seconds) as seconds
          from ({_line(layout, "1")}) as l"""
 
 

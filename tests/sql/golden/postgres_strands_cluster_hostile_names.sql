@@ -24,7 +24,7 @@ with recursive clock as materialized (
 select (s.strand::text)::text, state.*
   from walked as s
  cross join lateral (
-       select l.is_free, l.seconds
+       select coalesce(bool_or(l.is_free), false) as is_free, max(l.seconds) as seconds
          from ((select *
             from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
                     from "My Schema"."or""der %%s" as c
@@ -81,7 +81,7 @@ with recursive clock as materialized (
 select (s.strand::text)::text, state.*
   from walked as s
  cross join lateral (
-       select l.is_free, l.seconds
+       select coalesce(bool_or(l.is_free), false) as is_free, max(l.seconds) as seconds
          from ((select *
             from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
                     from "My Schema"."or""der %%s" as c
@@ -124,7 +124,7 @@ with clock as materialized (
 select s.name, state.*
   from named as s
  cross join lateral (
-       select l.is_free, l.seconds
+       select coalesce(bool_or(l.is_free), false) as is_free, max(l.seconds) as seconds
          from ((select *
             from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
                     from "My Schema"."or""der %%s" as c
