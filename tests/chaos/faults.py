@@ -15,8 +15,8 @@ from tests.chaos.cells import Cell
 from tests.chaos.field import Field
 from tests.chaos.history import CHILD_STOP, STOP
 
-LEASES = 3.0
-"""Seconds, three leases: so long a stopped process stays stopped."""
+LEASES = 3
+"""So many of them a stopped process stays stopped."""
 
 
 class Fault(ABC):
@@ -61,11 +61,13 @@ class ChildKilled(Fault):
     """SIGKILL for a child at a random moment."""
 
     name, recovery, bound = "child killed", "death to redelivery of its row", 1.0
-    hits = 5
+    hits = 4
 
     def inject(self, field: Field) -> None:
-        """Kill a child that has run rows."""
+        """Kill a child that has run rows, mostly while it runs one."""
         replica, child = field.victim()
+        if field.chance.random() < 0.8:
+            field.until(lambda: field.opened(child.pid))
         replica.kill_child(child)
         self.pid = child.pid
 
@@ -133,7 +135,7 @@ class Stopped(Fault):
         begin = time.monotonic()
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
-        field.pause(LEASES)
+        field.pause(LEASES * field.settings["lease"])
         for pid in stopped:
             _continue(pid)
         self.continued = time.monotonic()
@@ -200,7 +202,7 @@ class Poison(Fault):
 
     name, recovery, bound = "poison rows", "first run to dead letter, of all", 45.0
     hits = 1
-    settings: ClassVar[dict[str, Any]] = {"lease": 2, "timeout": 0.5, "most": 3}
+    settings: ClassVar[dict[str, Any]] = {"lease": 4, "timeout": 1.5, "most": 3}
     kinds = ("os._exit", "segfault", "endless loop", "recursion", "NUL in its error", "lone surrogates in its error")
 
     def inject(self, field: Field) -> None:

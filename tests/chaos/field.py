@@ -49,7 +49,12 @@ class Field:
         self.cell = cell
         self.chance = Random(seed)
         self.patience = patience
-        self.settings: dict[str, Any] = {"lease": 1, "timeout": None, "most": 50, **settings}
+        self.settings: dict[str, Any] = {
+            "lease": 2.5 if cell.has_timeout else 1,
+            "timeout": None,
+            "most": 50,
+            **settings,
+        }
         self.site = Site(cell.dialect, folder, server)
         self.site.create("q")
         self.site.run("create table effects (no integer)")
@@ -114,12 +119,11 @@ class Field:
         until = time.monotonic() + seconds
         self.until(lambda: time.monotonic() >= until, seconds + 30)
 
-    def flows(self, rows: int = 20) -> None:
+    def flows(self, rows: int = 10) -> None:
         """Wait until every replica has run some more rows."""
         begin = time.monotonic()
         for replica in self.live:
-            pids = set(replica.pids())
-            self.until(lambda: self.ended(since=begin, pids=pids) >= rows // len(self.live))  # noqa: B023 - called here
+            self.until(lambda: self.ended(since=begin, of=replica) >= rows // len(self.live))  # noqa: B023 - called here
 
     # What is seen of it.
 
@@ -127,8 +131,9 @@ class Field:
         """Read what the handlers did."""
         return self.site.witness.events()
 
-    def ended(self, since: float, until: float = float("inf"), pids: set[int] | None = None) -> int:
-        """Count the runs that ended in some time."""
+    def ended(self, since: float, until: float = float("inf"), of: Replica | None = None) -> int:
+        """Count the runs that ended in some time, of one replica or of all."""
+        pids = None if of is None else self.children_of(of)
         return sum(
             event.what == END and since <= event.time < until and (pids is None or event.pid in pids)
             for event in self.events()
@@ -157,8 +162,12 @@ class Field:
     def mark(self, what: str, begin: float, replica: Replica | None = None, pids: set[int] | None = None) -> None:
         """Write down when a fault was in force, and whom it hit."""
         if replica is not None:
-            pids = {child for child, parent in self.parents().items() if parent == replica.pid}
+            pids = self.children_of(replica)
         self.past.windows.append(Window(what, begin, time.monotonic(), None if pids is None else frozenset(pids)))
+
+    def children_of(self, replica: Replica) -> set[int]:
+        """List all children that a replica ever had."""
+        return {child for child, parent in self.parents().items() if parent == replica.pid}
 
     def parents(self) -> dict[int, int]:
         """Tell each child's coordinator."""
