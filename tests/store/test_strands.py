@@ -343,6 +343,21 @@ def test_keys_behind_those_that_a_replica_holds_entirely_are_found(ordered: Orde
     assert replica.ids(1) == [31]
 
 
+@pytest.mark.parametrize("ordered", ["postgres cluster"], indirect=True)
+def test_a_replica_has_a_key_while_it_holds_any_row_of_it(ordered: Ordered) -> None:
+    """D4, R6: also where the row that came late, and stands before that one, has lost its lease first."""
+    ordered.create()
+    ordered.run("insert into q (id, strand) values (2, 'a')")
+    first, second = ordered.replica(), ordered.replica()
+    assert first.ids() == [2]
+    ordered.run("insert into q (id, strand) values (1, 'a')")
+    assert first.ids() == [1]
+    ordered.run(f"update q set locked_until = {ordered.place.seconds(-1)} where id = 1")
+    assert second.ids() == []
+    ordered.run(f"update q set locked_until = {ordered.place.seconds(-1)} where id = 2")
+    assert second.ids() == [1, 2]
+
+
 @cluster
 def test_a_row_that_is_put_off_holds_its_key(ordered: Ordered) -> None:
     """D4, R6, E3: after a retry and a snooze alike, and one that was scheduled: nothing passes it; what begun is first."""

@@ -245,3 +245,17 @@ def test_the_index_that_ddl_prints_serves_and_a_look_at_long_strands_is_short(fi
     holder.connection.set_progress_handler(lambda: steps.append(1), 100)
     assert len(holder.claim(20)) == 20
     assert len(steps) < 1000
+
+
+def test_a_replica_has_a_key_while_it_holds_any_row_of_it(file: Place) -> None:
+    """D4, R6: also where the row that came late, and stands before that one, has lost its lease first."""
+    first = keyed(file)
+    second = in_order(file)
+    file.run("insert into q (id, partition_key) values (2, 'a')")
+    assert first.ids() == [2]
+    file.run("insert into q (id, partition_key) values (1, 'a')")
+    assert first.ids() == [1]
+    file.run(f"update q set locked_until = {file.seconds(-1)} where id = 1")
+    assert second.ids() == []
+    file.run(f"update q set locked_until = {file.seconds(-1)} where id = 2")
+    assert second.ids() == [1, 2]

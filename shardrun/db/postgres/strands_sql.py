@@ -25,8 +25,8 @@ from shardrun.db.postgres.parts import (
 from shardrun.db.statement import Statement, conjunction
 from shardrun.db.table import Column, Layout
 
-BEGUN, NOT_BEGUN = 0, 1
-"""Places of rows in their strand's order: those that have begun come first."""
+HELD, BEGUN, NOT_BEGUN = -1, 0, 1
+"""Places of rows in their strand's order: those that have begun come first, of a key's those in the hands of another replica."""
 
 _NAMES = {"id": "id", "priority": "priority", "retry_after": "due"}
 
@@ -300,6 +300,8 @@ def _arm(layout: Layout, place: int, conditions: Sequence[str], count: str) -> s
     order = [f"c.{quote(layout.roles[role].name)}{nulls(role)}" for role in layout.strand_order]
     if place == BEGUN:  # few, and to be found by the strand: in the order of ids the server would look through all rows
         names = ", ".join(f"{_NAMES[role]}{nulls(role)}" for role in layout.strand_order)
+        if not layout.is_fifo:  # another replica has a row that it claimed before this one came: it has the key
+            fields[0], names = f"{_place_of_begun(layout)} as place", f"place, {names}"
         return f"""(select *
             from (select {", ".join(fields)}
                     from {table_name(layout.table)} as c
@@ -311,6 +313,12 @@ def _arm(layout: Layout, place: int, conditions: Sequence[str], count: str) -> s
             from {table_name(layout.table)} as c
            where {conjunction([*_in_strand(layout), *conditions], 11)}
            order by {", ".join(order)} limit {count})"""
+
+
+def _place_of_begun(layout: Layout) -> str:
+    """Put a key's rows that are held before all others, for what this replica holds is not in its line."""
+    lock = layout.roles["locked_until"]
+    return f"case when c.{quote(lock.name)} > {now_of(lock)} then {HELD} else {BEGUN} end"
 
 
 def _places(layout: Layout, alias: str = "") -> str:

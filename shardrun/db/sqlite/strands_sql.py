@@ -59,13 +59,16 @@ def one(layout: Layout) -> Statement:
 
 
 def line(layout: Layout) -> Statement:
-    """Read the first rows of a partition key in order, and which of them are free and due."""
+    """Read the first rows of a partition key in order, and which of them are free and due; before them, those that are held.
+
+    Whoever holds one has the key, also where a row has come since that stands before it.
+    """
     order = _order(layout)
     rows = [
         f"select {part} as part, {_chosen(layout)}, {_free_and_due(layout)} as is_free\n"
         f"              {_rows(layout, STRAND, [condition], 14)}\n"
-        f"             order by {', '.join(order)} limit {MOST_LOOKED_AT}"
-        for part, condition in [(0, _begun(layout)), *((1, each) for each in _unbegun(layout))]
+        f"             order by {', '.join(['part', *order])} limit {MOST_LOOKED_AT}"
+        for part, condition in [(_nobodys(layout), _begun(layout)), *((2, each) for each in _unbegun(layout))]
     ]
     text = f"""\
 select k, is_free
@@ -114,9 +117,11 @@ select name, head,
 def _head(layout: Layout) -> str:
     """Write the id of a strand's first row: one that has begun, else one that has not, and is due in a FIFO group."""
     order = ", ".join(_order(layout))
+    held_first = "" if layout.is_fifo else f"{_nobodys(layout)}, "
     begun = (
         f"(select k from (select {_chosen(layout)}\n                     "
-        f"{_rows(layout, 'strands.strand', [_begun(layout)], 21)}\n                    order by {order} limit 1))"
+        f"{_rows(layout, 'strands.strand', [_begun(layout)], 21)}\n"
+        f"                    order by {held_first}{order} limit 1))"
     )
     unbegun = [
         f"select {_chosen(layout)}\n                              {_rows(layout, 'strands.strand', [each, *due], 30)}\n"
@@ -183,7 +188,12 @@ def _free_and_due(layout: Layout) -> str:
 
 def _let_go(layout: Layout) -> str:
     """Write whether nobody holds a row, so that its due time is what it waits for; without such a column, it may be."""
-    return times.passed(quote(layout.roles["locked_until"].name), NOW) if "retry_after" in layout.roles else "1"
+    return _nobodys(layout) if "retry_after" in layout.roles else "1"
+
+
+def _nobodys(layout: Layout) -> str:
+    """Write whether no lease stands in the way of a row: 0 sorts before 1."""
+    return times.passed(quote(layout.roles["locked_until"].name), NOW)
 
 
 def _seconds(layout: Layout) -> str:

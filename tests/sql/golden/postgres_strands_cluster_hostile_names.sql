@@ -26,14 +26,14 @@ select (s.strand::text)::text, state.*
  cross join lateral (
        select coalesce(bool_or(l.is_free), false) as is_free, max(l.seconds) as seconds
          from ((select *
-            from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
+            from (select case when c."locked_until" > (select now from clock) then -1 else 0 end as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
                     from "My Schema"."or""der %%s" as c
                    where c."group" = %(group)s
                      and c."a""b" = s.strand
                      and c."attempt" > 0
                      and c."User Id" not in (select id from held)
                   offset 0) as begun
-           order by priority, id limit 1)
+           order by place, priority, id limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -83,14 +83,14 @@ select (s.strand::text)::text, state.*
  cross join lateral (
        select coalesce(bool_or(l.is_free), false) as is_free, max(l.seconds) as seconds
          from ((select *
-            from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
+            from (select case when c."locked_until" > (select now from clock) then -1 else 0 end as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
                     from "My Schema"."or""der %%s" as c
                    where c."group" = %(group)s
                      and c."a""b" = s.strand
                      and c."attempt" > 0
                      and c."User Id" not in (select id from held)
                   offset 0) as begun
-           order by priority, id limit 1)
+           order by place, priority, id limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -126,14 +126,14 @@ select s.name, state.*
  cross join lateral (
        select coalesce(bool_or(l.is_free), false) as is_free, max(l.seconds) as seconds
          from ((select *
-            from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
+            from (select case when c."locked_until" > (select now from clock) then -1 else 0 end as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
                     from "My Schema"."or""der %%s" as c
                    where c."group" = %(group)s
                      and c."a""b" = s.strand
                      and c."attempt" > 0
                      and c."User Id" not in (select id from held)
                   offset 0) as begun
-           order by priority, id limit 1)
+           order by place, priority, id limit 1)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
@@ -174,14 +174,14 @@ with clock as materialized (
          select r.id, r.rank
            from (select l.id, row_number() over line as rank, bool_and(l.is_free) over line as goes
                    from ((select *
-            from (select 0 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
+            from (select case when c."locked_until" > (select now from clock) then -1 else 0 end as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
                     from "My Schema"."or""der %%s" as c
                    where c."group" = %(group)s
                      and c."a""b" = s.strand
                      and c."attempt" > 0
                      and c."User Id" not in (select id from held)
                   offset 0) as begun
-           order by priority, id limit %(most)s)
+           order by place, priority, id limit %(most)s)
           union all
           (select 1 as place, c."priority" as priority, c."User Id" as id, (c."%%(id)s" is null or c."%%(id)s" <= (select now from clock)) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) and c."User Id" <> all (%(avoided)s::bigint[]) as is_free, case when c."%%(id)s" > (select now from clock) and (c."locked_until" is null or c."locked_until" <= (select now from clock)) then extract(epoch from c."%%(id)s" - (select now from clock))::float8 end as seconds
             from "My Schema"."or""der %%s" as c
