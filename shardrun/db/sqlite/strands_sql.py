@@ -64,11 +64,12 @@ def line(layout: Layout) -> Statement:
     Whoever holds one has the key, also where a row has come since that stands before it.
     """
     order = _order(layout)
+    begun = (_nobodys(layout), ["part", *order], _begun(layout))
     rows = [
         f"select {part} as part, {_chosen(layout)}, {_free_and_due(layout)} as is_free\n"
         f"              {_rows(layout, STRAND, [condition], 14)}\n"
-        f"             order by {', '.join(['part', *order])} limit {MOST_LOOKED_AT}"
-        for part, condition in [(_nobodys(layout), _begun(layout)), *((2, each) for each in _unbegun(layout))]
+        f"             order by {', '.join(by)} limit {MOST_LOOKED_AT}"
+        for part, by, condition in [begun, *(("2", order, each) for each in _unbegun(layout))]
     ]
     text = f"""\
 select k, is_free

@@ -195,7 +195,7 @@ select k, is_free
                and "a""b" = iif(?3, cast(?2 as text), ?2)
                and "attempt" = 0
                and "User Id" is not null
-             order by part, o0, o1 limit 64)
+             order by o0, o1 limit 64)
         union all
         select * from (select 2 as part, "User Id" as k, "priority" as o0, "User Id" as o1, (("%(id)s" is null or "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))) as is_free
               from "My Schema"."or""der %s"
@@ -203,7 +203,7 @@ select k, is_free
                and "a""b" = iif(?3, cast(?2 as text), ?2)
                and "attempt" < 0
                and "User Id" is not null
-             order by part, o0, o1 limit 64)
+             order by o0, o1 limit 64)
         union all
         select * from (select 2 as part, "User Id" as k, "priority" as o0, "User Id" as o1, (("%(id)s" is null or "%(id)s" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("%(id)s" is null or (typeof("%(id)s") = 'text' and "%(id)s" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("%(id)s", 11), '+00:00', '') not glob '  *' and julianday("%(id)s") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))) as is_free
               from "My Schema"."or""der %s"
@@ -211,7 +211,7 @@ select k, is_free
                and "a""b" = iif(?3, cast(?2 as text), ?2)
                and "attempt" is null
                and "User Id" is not null
-             order by part, o0, o1 limit 64))
+             order by o0, o1 limit 64))
  order by part, o0, o1
  limit 64;
 

@@ -208,19 +208,19 @@ select k, is_free
               from "app"."jobs"
              where "group" = iif(?3, cast(?2 as text), ?2)
                and "attempt" = 0
-             order by part, o0, o1, o2 limit 64)
+             order by o0, o1, o2 limit 64)
         union all
         select * from (select 2 as part, "id" as k, "priority" as o0, "retry_after" as o1, "id" as o2, (("retry_after" is null or "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))) as is_free
               from "app"."jobs"
              where "group" = iif(?3, cast(?2 as text), ?2)
                and "attempt" < 0
-             order by part, o0, o1, o2 limit 64)
+             order by o0, o1, o2 limit 64)
         union all
         select * from (select 2 as part, "id" as k, "priority" as o0, "retry_after" as o1, "id" as o2, (("retry_after" is null or "retry_after" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("retry_after" is null or (typeof("retry_after") = 'text' and "retry_after" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("retry_after", 11), '+00:00', '') not glob '  *' and julianday("retry_after") is not null)) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))) as is_free
               from "app"."jobs"
              where "group" = iif(?3, cast(?2 as text), ?2)
                and "attempt" is null
-             order by part, o0, o1, o2 limit 64))
+             order by o0, o1, o2 limit 64))
  order by part, o0, o1, o2
  limit 64;
 

@@ -214,21 +214,21 @@ select k, is_free
              where "processed_at" is null
                and "group" = iif(?3, cast(?2 as text), ?2)
                and "attempt" = 0
-             order by part, o0 limit 64)
+             order by o0 limit 64)
         union all
         select * from (select 2 as part, "id" as k, "id" as o0, (("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))) as is_free
               from "app"."jobs"
              where "processed_at" is null
                and "group" = iif(?3, cast(?2 as text), ?2)
                and "attempt" < 0
-             order by part, o0 limit 64)
+             order by o0 limit 64)
         union all
         select * from (select 2 as part, "id" as k, "id" as o0, (("locked_until" is null or "locked_until" <= strftime('%Y-%m-%d %H:%M:%f', 'now')) and ("locked_until" = '' or ("locked_until" is null or (typeof("locked_until") = 'text' and "locked_until" glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '*[^ .:0-9]*' and replace(substr("locked_until", 11), '+00:00', '') not glob '  *' and julianday("locked_until") is not null)))) as is_free
               from "app"."jobs"
              where "processed_at" is null
                and "group" = iif(?3, cast(?2 as text), ?2)
                and "attempt" is null
-             order by part, o0 limit 64))
+             order by o0 limit 64))
  order by part, o0
  limit 64;
 
