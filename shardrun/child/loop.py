@@ -126,6 +126,7 @@ def _load(spec: Spec, pool: Pool, draining: Draining, reports: Reports) -> tuple
             from shardrun.child.transactional import TransactionalCall  # memory that other children save
             from shardrun.child.transactional_batch import TransactionalBatchCall
 
+            pool.prepare()
             kind = TransactionalCall if subscriptions[index].batch is None else TransactionalBatchCall
             calls[index] = kind(subscriptions[index], plans[index], pool, draining, layout, reports.wake)
     return calls, [plan.is_async for plan in plans]

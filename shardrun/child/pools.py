@@ -50,6 +50,10 @@ class Pool(ConnectionPool):
         """Lend a connection until it is given back, with nothing open on it; the names are for `PoolTimeout`."""
         return Reserved(self, self._borrow(handler, queue, row, max(0.0, min(patience, self._patience))))
 
+    def prepare(self) -> None:
+        """Load the driver now: a first row that is taken on a connection waits for that, and its lease runs meanwhile."""
+        self._database = self.database
+
     def connect(self) -> Connection:
         """Open a connection to lend, not in the place of a standard stream that was closed."""
         guard.fill_standard_descriptors()

@@ -75,6 +75,14 @@ def test_no_database_is_touched_before_a_handler_asks(spawn: Spawn) -> None:
     assert os.listdir(f"/proc/{child.process.pid}/task") == [str(child.process.pid)]
 
 
+def test_a_child_of_transactional_handlers_has_its_driver_before_the_first_row(spawn: Spawn) -> None:
+    """R3, H2: a lease that is not extended any more does not run out while a driver is loaded."""
+    source = "@queue.handler(workers=1, transactional=True)\ndef work(body): pass"
+    child = spawn(source, dsn="sqlite:///never-opened.db", layouts=[{}])
+    assert "_sqlite3" in Path(f"/proc/{child.process.pid}/maps").read_text()
+    assert "_sqlite3" not in Path(f"/proc/{spawn(source).process.pid}/maps").read_text()
+
+
 def test_a_child_knows_that_it_is_one(spawn: Spawn) -> None:
     """Text 20: shardrun.run without `if __name__ == "__main__"` is refused in a child, not a fork bomb."""
     child = spawn("import shardrun\nshardrun.run(queue)\n@queue.handler()\ndef work(body): pass", wait=False)
