@@ -91,10 +91,8 @@ class HandlerKillsItself(Fault):
 
     def recovered(self, field: Field) -> float | None:
         """Wait until the row is started again."""
-        field.until(lambda: field.site.witness.runs(self.row))
-        field.until(lambda: field.site.witness.runs(self.row) > 1)
-        first, second, *_ = [each.time for each in field.events() if each.what == "start" and each.row == self.row]
-        del first
+        first: float = field.until(lambda: field.started_again(self.row, 0))
+        second: float = field.until(lambda: field.started_again(self.row, first))
         pid = next(each.pid for each in field.events() if each.row == self.row)
         return second - field.death(pid)
 

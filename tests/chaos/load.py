@@ -60,17 +60,15 @@ def handle(body: dict[str, Any], delivery: Delivery) -> None:
     """Take a moment, or do what the row is poisoned with."""
     key = delivery.group if fifo else delivery.key
     witness.start(delivery.id, key, delivery.attempt)
-    if transactional:
-        mark = "?" if isinstance(delivery.tx, sqlite3.Connection) else "%s"
-        delivery.tx.cursor().execute(f"insert into effects (no) values ({mark})", (delivery.id,))
-    if "do" in body:
-        try:
+    try:
+        if transactional:
+            mark = "?" if isinstance(delivery.tx, sqlite3.Connection) else "%s"
+            delivery.tx.cursor().execute(f"insert into effects (no) values ({mark})", (delivery.id,))
+        if "do" in body:
             POISONS[body["do"]](delivery)
-        except Exception:
-            witness.end(delivery.id, key, delivery.attempt)
-            raise
-    time.sleep(body["for"])
-    witness.end(delivery.id, key, delivery.attempt)
+        time.sleep(body["for"])
+    finally:
+        witness.end(delivery.id, key, delivery.attempt)
 
 
 def die_once(delivery: Delivery) -> None:

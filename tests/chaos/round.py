@@ -15,7 +15,7 @@ from tests.proxy import Proxy
 
 
 def run(
-    fault: Fault, cell: Cell, seed: int, folder: Path, server: Any, patience: float = 1
+    fault: Fault, cell: Cell, seed: int, folder: Path, server: Any, patience: float = 1, hits: int | None = None
 ) -> tuple[History, list[Breach]]:
     """Load a cell, hit it, let it come to an end, and judge; `patience` stretches the bounds on a busy machine."""
     with ExitStack() as stack:
@@ -28,7 +28,7 @@ def run(
         for _ in range(fault.replicas if cell.may_share else 1):
             field.feed()
             field.start()
-        for _ in range(fault.hits):
+        for _ in range(hits or fault.hits):
             fault.hit(field)
         field.drain()
         history = field.close()

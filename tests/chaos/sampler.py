@@ -9,6 +9,7 @@ from collections import Counter
 import psycopg
 import pymysql
 
+from shardrun.errors import ShardrunError
 from tests.mariadb import Mariadb
 from tests.process.site import Site
 
@@ -38,7 +39,7 @@ class Sampler:
         while not self._ending.wait(EVERY):
             try:
                 self._look()
-            except (psycopg.Error, pymysql.Error, OSError):
+            except (ShardrunError, psycopg.Error, pymysql.Error, OSError):
                 continue  # the server is away
 
     def _look(self) -> None:

@@ -12,6 +12,7 @@ from tests.chaos.history import CHILD_STOP, CONNECTION, CRASH, STOP, History, St
 from tests.witness import DIED, END, START, Event
 
 PLAIN = Cell("postgres", LEASE)
+DEAD = frozenset({11})
 CHILDREN = {11: 1, 12: 1, 21: 2, 22: 2}
 
 
@@ -70,7 +71,7 @@ BREACHES: dict[str, tuple[int, History]] = {
             run(2, 21, 5, 6, attempt=2),
             cell=TRANSACTIONAL,
             effects={1: 1, 2: 1},
-            windows=[Window(STOP, 3.5, 4.5, frozenset({11}))],
+            windows=[Window(STOP, 3.5, 4.5, DEAD)],
         ),
     ),
     "poison ran too often": (
@@ -79,6 +80,11 @@ BREACHES: dict[str, tuple[int, History]] = {
     ),
     "two rows of a key at once": (4, past(run(1, 11, 1, 3), run(2, 12, 2, 4))),
     "a key steps back": (4, past(run(2, 11, 1, 2), run(1, 11, 3, 4))),
+    "a key steps back in a replica": (4, past(run(2, 11, 1, 2), run(1, 11, 3, 4), cell=Cell("postgres", ROW_LOCK))),
+    "a row runs on after its coordinator's death": (
+        4,
+        past(run(1, 11, 1, 9), run(1, 21, 5, 6, attempt=2), run(2, 21, 7, 8), windows=[Window(CRASH, 3, 4, DEAD)]),
+    ),
     "a key steps back over replicas": (4, past(run(2, 11, 1, 2), run(1, 21, 3, 4))),
     "a row passes one whose child died": (
         4,
@@ -92,7 +98,7 @@ BREACHES: dict[str, tuple[int, History]] = {
             run(1, 21, 2, 3, attempt=2),
             run(2, 21, 5, 6),
             cell=Cell("postgres", ROW_LOCK),
-            windows=[Window(STOP, 1, 4, frozenset({11}))],
+            windows=[Window(STOP, 1, 4, DEAD)],
         ),
     ),
     "a stopped child's lease was taken": (
@@ -101,7 +107,7 @@ BREACHES: dict[str, tuple[int, History]] = {
             run(1, 11, 1, 4),
             run(1, 21, 2, 3, attempt=2),
             run(2, 21, 5, 6),
-            windows=[Window(CHILD_STOP, 1, 4, frozenset({11}))],
+            windows=[Window(CHILD_STOP, 1, 4, DEAD)],
         ),
     ),
     "a replica lost a row": (5, past(*GOOD, stopped=[Stopped(1, 0, {"acked": 2, "lost": 1})])),
@@ -138,7 +144,7 @@ ACCEPTED: dict[str, History] = {
         run(1, 11, 1, 4),
         run(1, 21, 2, 3, attempt=2),
         run(2, 21, 5, 6),
-        windows=[Window(STOP, 1.5, 3.5, frozenset({11}))],
+        windows=[Window(STOP, 1.5, 3.5, DEAD)],
         stopped=[Stopped(1, 0, {"acked": 1, "lost": 1}), Stopped(2, 0, {"acked": 1})],
     ),
     "a lock went with its connection": past(
@@ -150,6 +156,18 @@ ACCEPTED: dict[str, History] = {
     "poison was counted out": past(
         *GOOD, run(3, 11, 5, 6), run(3, 11, 7, 8, attempt=2), rows=3, poison={3}, dead={3: 2}, most=2,
         stopped=[Stopped(1, 0, {"acked": 2})],
+    ),
+    "a lock went a moment before the child that ran the row": past(
+        run(1, 11, 1, None),
+        died(11, 3.01),
+        run(1, 21, 3.005, 4),
+        run(2, 21, 7, 8),
+        cell=Cell("postgres", ROW_LOCK),
+        windows=[Window(CRASH, 3, 3.02, DEAD)],
+        stopped=[],
+    ),
+    "a key steps back under row locks since another replica had its first row": past(
+        run(2, 11, 1, 2), run(1, 21, 3, 4), cell=Cell("postgres", ROW_LOCK)
     ),
     "keys overlap in two replicas under row locks": past(
         run(1, 11, 1, 3), run(2, 21, 2, 4), cell=Cell("postgres", ROW_LOCK)
