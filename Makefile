@@ -1,7 +1,7 @@
 # Everything that a clone needs; nothing but Python 3.11 or newer, make and a package index has to be there.
 #   PYTHON=python3.12   the interpreter that .venv is made with
 #   DSN=postgresql://…  the database of `make demo` (SQLite in build/ when not given)
-#   ARGS='-k lease -x'  more arguments for pytest, the demo or the bench
+#   ARGS='-k lease -x'  more arguments for pytest, the demo, the bench or the kills
 #   WORKERS=2           how many test files run at once; each of them has servers of its own
 
 PYTHON ?=
@@ -12,7 +12,7 @@ BIN := .venv/bin
 FOR_DEMO := $(if $(filter postgres%,$(DSN)),postgres,$(if $(filter mysql% mariadb%,$(DSN)),mysql,run))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types contracts bench clean setup
+.PHONY: help demo test chaos lint format types contracts bench clean setup
 
 help: ## Print this list
 	@echo 'usage: make TARGET [PYTHON=python3.12] [DSN=postgresql://...] [ARGS=...]'
@@ -24,6 +24,10 @@ demo: .venv/.made-for-$(FOR_DEMO) ## Set up .venv and run the demo on all cores 
 test: .venv/.made-for-dev ## Set up .venv and the servers that the tests need, and run them all
 	@$(BIN)/python -m scripts.servers
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
+chaos: .venv/.made-for-dev ## Kill everything that can be killed, on every database, and judge what is left (ARGS='--minutes 5')
+	@$(BIN)/python -m scripts.servers
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 lint: .venv/.made-for-dev ## Check style and formatting
 	@$(BIN)/ruff check .
