@@ -46,7 +46,7 @@ class Outage(Fault):
 
     def recovered(self, field: Field) -> float | None:
         """Wait until the rate of some time is what it was."""
-        wanted = ENOUGH * self.rate * WINDOW
+        wanted = ENOUGH * self.rate * WINDOW / field.patience  # where others use the machine rates change by themselves
 
         def look() -> float | None:
             now = time.monotonic()
