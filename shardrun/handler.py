@@ -44,7 +44,10 @@ def _without_order(subscriptions: Sequence[Subscription]) -> list[str]:
         f"{subject(each)}: workers={each.workers} runs the rows of one {each.queue.partition_key} side by side, in no order. "
         f"For order by key use workers_by_key={each.workers}."
         for each in subscriptions
-        if each.workers is not None and each.workers_by_key is None and each.queue.partition_key is not None
+        if each.workers is not None
+        and each.workers_by_key is None
+        and each.queue.partition_key is not None
+        and not each.queue.fifo
     ]
 
 

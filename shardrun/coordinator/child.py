@@ -179,6 +179,11 @@ class Child:
                 batch = (first for first, rows in self.batches.items() if no in rows)
                 self.deliveries.words[words.lost(held.lane.local)] = next(batch, no)
 
+    def stop_lane(self, lane: Lane) -> None:
+        """Let a lane that keeps keys in order over replicas start nothing behind the row that it runs."""
+        if self.state is not State.DEAD:
+            self.deliveries.words[words.lost(lane.local)] = self.reports.words[words.running(lane.local)]
+
     def ask_to_close(self) -> None:
         """Ask it to exit when its lanes are idle."""
         self.state = State.CLOSING

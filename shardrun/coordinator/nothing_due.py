@@ -15,6 +15,8 @@ def explain(replica: Replica) -> None:
     if replica.until_empty or replica.life is not Life.SERVING or replica.outage:
         return
     for service in replica.services:
+        if service.full_lanes:
+            continue  # it took nothing because there was no room
         if not service.explained and service.pacing.claims and service.pacing.drought and not len(service.book):
             service.explained = True
             _ask(replica, service)
@@ -58,7 +60,10 @@ def _not_taken(free: int, subscription: Subscription) -> str:
     if subscription.has_strands:
         strand = "group" if subscription.queue.fifo else "key"
         waits = "row waits" if free == 1 else "rows wait"
-        return f" {free:,} {waits} behind others of the same {strand}, which are in work or put off: shardrun status names them."
+        return (
+            f" {free:,} {waits} behind others of the same {strand}, which are in work or put off: shardrun status names those "
+            "put off."
+        )
     it, it_is, its_key = ("it", "it is", "its key") if free == 1 else ("them", "they are", "their keys")
     who = f"someone else has locked {its_key}" if form is Form.ADVISORY else f"another transaction has locked {it}"
     return f" {counted(free, 'row')} could not be taken: {who}, or {it_is} only just there."

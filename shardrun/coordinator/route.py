@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 from shardrun.coordinator import clock, one_writer, settle
@@ -150,17 +149,22 @@ def _hand_batch(replica: Replica, lane: Lane, waiting: deque[Held], most: int, f
     if lane.handed and (len(waiting) < service.batch or lane.handed + service.batch > most):
         return False
     rows: list[Held] = []
-    for held in islice(waiting, service.batch):
+    keys: set[Any] = set()
+    for held in waiting:
+        if held.row.lane_key in keys:
+            continue
         if not _may_start(replica, lane, held, now) or (rows and (held.alone or held.pin is not rows[0].pin)):
             break
         rows.append(held)
-        if held.alone:
+        if held.alone or len(rows) == service.batch:
             break
+        if service.is_clustered and held.row.lane_key is not None:
+            keys.add(held.row.lane_key)  # the next one of its key must not pass it: another batch
     if not rows or (lane.handed and len(rows) < service.batch):
         return False
     delivered: list[Frame] = []
     for held in rows:
-        waiting.popleft()
+        waiting.remove(held)
         _hand(replica, lane, held, delivered)
     no = delivered[0][0]
     lane.child.batches[no] = [each[0] for each in delivered]
@@ -206,33 +210,19 @@ def _hand(replica: Replica, lane: Lane, held: Held, frames: list[Frame]) -> None
 
 
 def _publish(child: Child, deliveries: list[Frame]) -> None:
+    """Send deliveries; of those that cannot be sent together each by itself, so that no row suffers for another."""
     try:
         child.send(pack_all(deliveries))
     except CannotCross:
         for delivery in deliveries:
-            _publish_alone(child, delivery)
+            if delivery[0] in child.batches:
+                _publish_batch(child, *delivery)
+            elif _can_cross(child, delivery):
+                child.send(pack(delivery))
 
 
-def _publish_alone(child: Child, delivery: Frame) -> None:
-    """Send one delivery; a row with a value that cannot cross is a failed attempt, and no other row suffers."""
-    try:
-        child.send(pack(delivery))
-    except CannotCross as error:
-        if delivery[0] in child.batches:
-            _publish_what_can_cross(child, *delivery)
-        else:
-            _cannot_cross(child, delivery[0], error)
-
-
-def _publish_what_can_cross(child: Child, no: int, lane: int, rows: list[Frame], *more: Any) -> None:
-    crossing = []
-    for row in rows:
-        try:
-            pack(row)
-        except CannotCross as error:
-            _cannot_cross(child, row[0], error)
-        else:
-            crossing.append(row)
+def _publish_batch(child: Child, no: int, lane: int, rows: list[Frame], *more: Any) -> None:
+    crossing = [row for row in rows if _can_cross(child, row)]
     child.batches[no] = [row[0] for row in crossing]
     if crossing:
         child.send(pack((no, lane, crossing, *more)))
@@ -240,10 +230,23 @@ def _publish_what_can_cross(child: Child, no: int, lane: int, rows: list[Frame],
         del child.batches[no]
 
 
-def _cannot_cross(child: Child, no: int, error: CannotCross) -> None:
-    held = child.handed.pop(no)
+def _can_cross(child: Child, row: Frame) -> bool:
+    """Tell whether a row can be sent: a value that cannot is a failed attempt, and takes along what keeps its order behind it."""
+    held = child.handed[row[0]]
+    service: Service = held.lane.service
+    try:
+        pack(row)
+        if held.row.lane_key not in service.turned_back:
+            return True
+        reason = None
+    except CannotCross as error:
+        reason = str(error)
+    del child.handed[row[0]]
     held.lane.handed -= 1
     if child.alone is held:
         child.alone = None
-    service: Service = held.lane.service
-    settle.end(service, Ended(held, *endings.failed(service.subscription, held.attempt, 60.0, str(error))))
+    if reason is None:
+        settle.release(service, held)
+    else:
+        settle.end(service, Ended(held, *endings.failed(service.subscription, held.attempt, 60.0, reason)))
+    return False

@@ -177,6 +177,9 @@ def not_ours(service: Service, ended: Ended, adopted: bool) -> None:
 def refused(replica: Replica, service: Service, ended: Ended, why: StatementFailed) -> None:
     """Treat a settlement that the database refuses as a failed attempt; if that is refused too, the row is let go of."""
     held = ended.held
+    if service.is_clustered and held.lane is not None:  # it goes back, and what follows it is handed out already
+        held.lane.child.stop_lane(held.lane)
+        turn_back(service, held)
     log.error("%s row %s: the database refused to settle it (%s): %s", service.name, held.id, ended.verb.name, why)
     if ended.verb in (Verb.ACK, Verb.DROP):
         service.book.unsettled(held)

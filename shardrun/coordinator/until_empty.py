@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardrun.coordinator.replica import Life, Replica
+from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import Service
 from shardrun.db.store import Backlog
 from shardrun.errors import ConnectionLost, DatabaseUnreachable, ShardrunError
@@ -35,10 +35,22 @@ def _ask(replica: Replica, service: Service, endings: int) -> None:
     def done(result: Backlog | ShardrunError) -> None:
         if isinstance(result, Backlog):
             service.backlog = result
+            _say_what_is_awaited(service, result)
         elif isinstance(result, ConnectionLost | DatabaseUnreachable):
             replica.connection_lost(result)
 
     replica.threads.submit(lambda connection: service.store.backlog(connection, awaited), done)
+
+
+def _say_what_is_awaited(service: Service, found: Backlog) -> None:
+    """Say once that what is due waits for rows that are put off, where rows keep an order over all replicas."""
+    if service.subscription.has_strands and found.ready and not service.explained and service.pacing.drought:
+        service.explained = True
+        strand = "group" if service.subscription.queue.fifo else "key"
+        log.info(
+            "%s: rows that are due wait behind others of the same %s, which are in work or put off (shardrun status names those "
+            "put off); this run ends when they have run", service.name, strand,
+        )  # fmt: skip
 
 
 def _is_done(service: Service) -> bool:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from shardrun.coordinator import keeper
+from shardrun.db.store import Claimed
 from shardrun.policy.leases import Stage
 from shardrun.ring import words
 from tests.coordinator.conftest import MakeDesk
 from tests.coordinator.desk import Desk
 from tests.coordinator.faults import Held
+from tests.coordinator.test_settling import forbid
 
 
 @pytest.fixture
@@ -109,3 +111,45 @@ def test_a_key_of_which_a_running_row_is_lost_goes_no_further(desk: Desk) -> Non
     desk.until(lambda: {each.id for each in desk.service.book} == {2, 4})
     assert desk.service.counts.lost == 1
     assert desk.rows("id, attempt")[2] == (3, 0)
+
+
+def test_a_row_whose_ack_is_refused_goes_back_with_what_follows_it(desk: Desk) -> None:
+    """R6, E2: the database refuses to delete it; its lane is stopped, and nothing that was handed over begins behind it."""
+    forbid(desk, 1)
+    desk.hand.report(1)
+    desk.hand.run(3)
+    desk.until(lambda: desk.service.turned_back)
+    deliveries: Any = desk.hand.child.deliveries
+    assert deliveries.words[words.lost(0)] == desk.hand.no(3)
+    desk.hand.report(3)
+    refuse(desk, 5, 2, 4)
+    desk.until(lambda: {each.id for each in desk.service.book} == {2, 4})
+    assert desk.rows("id, attempt") == [(1, 1), (2, 1), (4, 1), (5, 0)]
+
+
+def test_what_follows_a_row_that_cannot_cross_is_not_sent(make_desk: MakeDesk) -> None:
+    """R6, H1: it is a failed attempt; rows of its key that were to be written with it go back, others run."""
+    desk = make_desk(key_scope="cluster", workers_by_key=1, dead_letter="q_dead", max_attempts=9)
+    for id, key in enumerate("ababa", 1):
+        desk.place.fill(1, id=id, payload="{}", partition_key=key)
+    desk.service.average = 0.001
+    execute = desk.store.claim_strands
+
+    def with_a_strange_value(*arguments: Any) -> list[Claimed]:
+        return [row._replace(body=object()) if row.id == 1 else row for row in execute(*arguments)]
+
+    desk.store.claim_strands = with_a_strange_value  # type: ignore[method-assign,assignment]
+    desk.ask()
+    desk.until(lambda: len(desk.service.book) == 2)
+    assert desk.hand.ids() == [2, 4]
+    assert desk.rows("id, attempt") == [(1, 1), (2, 1), (3, 0), (4, 1), (5, 0)]
+
+
+def test_a_batch_holds_one_row_of_a_key(make_desk: MakeDesk) -> None:
+    """R6, B6: the next one must not pass it, should it go back while others of the batch are done."""
+    desk = make_desk(key_scope="cluster", workers_by_key=1, batch=3)
+    for id, key in enumerate("aabcb", 1):
+        desk.place.fill(1, id=id, payload="{}", partition_key=key)
+    desk.service.average = 0.001
+    desk.claim()
+    assert [[row[2] for row in batch[2]] for batch in desk.hand.read()] == [[1, 3, 4]]

@@ -102,4 +102,4 @@ def test_the_sentence_speaks_of_leases_only_where_rows_have_them(free: int, form
 def test_the_sentence_says_that_rows_keep_their_order(settings: dict[str, Any], end: str) -> None:
     """D3, D4: those that are due and were not taken wait for another row, which `status` names."""
     said = reason(Waiting(3, 1, 0, 2, FIRST, 5.0, None), bound(**settings))
-    assert said.endswith(f"0 leased. {end}: shardrun status names them.")
+    assert said.endswith(f"0 leased. {end}: shardrun status names those put off.")
