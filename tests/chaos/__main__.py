@@ -137,8 +137,8 @@ class Matrix:
             verdict.extra += sum(event.what == "start" for event in history.events) - len(history.rows)
             verdict.recoveries += history.recoveries
             found = [str(each) for each in breaches]
-        except Exception:  # one round that broke off is a verdict, too; the others go on
-            found = [f"the round broke off: {traceback.format_exc(limit=-4)}"]
+        except Exception as error:  # one round that broke off is a verdict, too; the others go on
+            found = [f"the round broke off: {type(error).__name__}\n{traceback.format_exc(limit=-4)}"]
         self._tell(verdict, found, seed, folder, time.monotonic() - began)
         for server in self.servers.values():
             server.start()
@@ -155,7 +155,7 @@ class Matrix:
             shutil.copytree(folder, kept)
             self.console.print("\n".join(f"  {each}" for each in found[:12]), style="red", markup=False)
             self.console.print(f"  again: python -m tests.chaos {again}; what it left: {kept}")
-            verdict.breaches += [f"seed {seed}: {each.splitlines()[-1]}" for each in found]
+            verdict.breaches += [f"seed {seed}: {each.splitlines()[0]}" for each in found]
         shutil.rmtree(folder)
 
 

@@ -133,7 +133,7 @@ class Judge:
         cell = self.past.cell
         if not cell.survives_its_connection and self._window(run, CONNECTION):
             return CONNECTION
-        if cell.form == LEASE and not cell.transactional and self._window(run, STOP):
+        if self._is_unfenced(run):
             return STOP
         if cell.has_timeout and (self._window(run, STOP) or self._window(run, CHILD_STOP)):
             return CHILD_STOP  # held up for longer than a transaction may last there
@@ -178,12 +178,14 @@ class Judge:
             opened.append(run)
 
     def _is_unfenced(self, run: Run) -> bool:
-        """Tell whether R14 excuses what a run overlaps: it is held by a lease, and its replica was stopped for longer."""
-        cell = self.past.cell
-        if cell.form != LEASE or cell.transactional:
+        """Tell whether R14 excuses what becomes of a run: it is held by a lease, and its replica was stopped for longer.
+
+        No row starts past its deadline, which is extended no more from the stop on: a later start has no excuse.
+        """
+        if self.past.cell.form != LEASE or self.past.cell.transactional:
             return False
-        stops = [each for each in self.past.windows if each.what == STOP and run.start.pid in (each.pids or ())]
-        return any(run.start.time <= each.end and run.end >= each.begin for each in stops)
+        window = self._window(run, STOP)
+        return window is not None and run.start.time <= window.begin + self.past.lease
 
     def _steps_back(self, what: str, runs: list[Run]) -> Iterator[str]:
         strict = self.past.cell.order == EVERYWHERE

@@ -62,6 +62,7 @@ class Field:
         self.past = History(
             cell, set(), [], most=self.settings["most"], timeout=self.settings["timeout"], limit=self.limit
         )
+        self.past.lease = self.settings["lease"]
         if cell.has_timeout:
             self.past.timeout = self.past.timeout or 0.4 * self.settings["lease"]
         self.live: list[Replica] = []

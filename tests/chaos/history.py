@@ -38,6 +38,7 @@ class History:
     poison: set[int] = field(default_factory=set)
     most: int = 50
     timeout: float | None = None
+    lease: float = 1.0
     left: int = 0
     dead: dict[int, int] = field(default_factory=dict)
     effects: dict[int, int] = field(default_factory=dict)

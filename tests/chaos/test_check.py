@@ -110,6 +110,15 @@ BREACHES: dict[str, tuple[int, History]] = {
             windows=[Window(CHILD_STOP, 1, 4, DEAD)],
         ),
     ),
+    "a row starts past its deadline in a stopped replica": (
+        4,
+        past(
+            run(1, 11, 3.5, 6),
+            run(1, 21, 4, 5, attempt=2),
+            run(2, 21, 7, 8),
+            windows=[Window(STOP, 2, 6, DEAD)],
+        ),
+    ),
     "a replica lost a row": (5, past(*GOOD, stopped=[Stopped(1, 0, {"acked": 2, "lost": 1})])),
     "a row was acked twice": (
         5,
