@@ -38,6 +38,12 @@ MOST_VISITED = 20_000
 """Strands that a claim visits before it gives up for now. Larger: a free one behind more blocked ones is found at once.
 Smaller: less work on a table where all are blocked."""
 
+LONGEST = 1.0
+"""Seconds after which a claim that has found nothing gives up for now. Larger: a stop may wait for it for longer."""
+
+LEFT_AT_ONCE = 64
+"""Strands that were left which one look visits at least. Larger: longer statements; smaller: more of them."""
+
 GUARDED = 0.05
 """Seconds until a strand that seemed free and was not, as while another replica guards it, is looked at again. Larger: it
 waits for longer. Smaller: more looks in vain."""
@@ -123,26 +129,32 @@ class Strands:
     ) -> list[Claimed]:
         """Take up to `limit` rows; fewer say nothing of what is there, none says that no strand is free."""
         self._note_left(held)
-        rows: list[Claimed] = []
-        visits, visited, whole = max(FEWEST, 2 * self.enough(limit)), 0, self.after is None
+        began, visits, visited, whole = monotonic(), max(FEWEST, 2 * self.enough(limit)), 0, self.after is None
         while True:
-            these = [] if self.walk_is_enough else self._next_left(limit)
+            these = [] if self.walk_is_enough else self._next_left(max(limit, LEFT_AT_ONCE))
             left, walked = self.verbs.look(connection, these, self.after, visits, full_keys, held)
             rows, last = self._take(connection, walked, left, limit, held)
+            self.walk_is_enough = last is not None
             at_end = len(walked) < visits and last is None
             self.after = last if last is not None else None if at_end else walked[-1].strand
             for seen in left:
                 if seen.seconds is not None:
                     self._add_due(seen.strand, seen.seconds)
-            visited += len(walked)
-            self.walk_is_enough = last is not None
-            if rows or (monotonic() < self.rests_until and not self.left):
+            if rows:
                 return rows
-            if (at_end and whole and not self.left) or visited >= MOST_VISITED:
-                self.rests_until = monotonic() + REST
-                return rows
+            if at_end and whole:
+                self.left.clear()  # they have been walked to
+            visited += len(walked) + len(left)
+            rests = monotonic() < self.rests_until
+            if not self.left and (rests or (at_end and whole)):
+                break
+            if visited >= MOST_VISITED or monotonic() > began + LONGEST:
+                break
             whole = whole or at_end
-            visits = min(4 * visits, MOST_AT_ONCE)
+            visits = FEWEST if rests else min(4 * visits, MOST_AT_ONCE)
+        if not rests:
+            self.rests_until = monotonic() + REST
+        return []
 
     def enough(self, rows: int) -> int:
         """Say how many strands are likely to give so many rows, by those of the last claim."""

@@ -160,6 +160,17 @@ def test_the_index_that_ddl_prints_serves_and_a_look_at_long_strands_is_short(se
     assert len(holder.ids(3)) == 3
 
 
+def test_a_free_group_is_found_behind_many_without_an_index(server: Place) -> None:
+    """D3, A5: a walk goes on in the order of the values, wherever their rows lie."""
+    grouped(server, kind="varchar(50)")
+    server.run(
+        "insert into q (account, attempt, retry_after) select concat('s', lpad(1000 - seq, 4, '0')), 1, "
+        "utc_timestamp(6) + interval 1 hour from seq_1_to_600"
+    )
+    server.run("insert into q (account) values ('a')")
+    assert [row.group for row in StrandHolder(server, fifo()).claim()] == ["a"]
+
+
 def reads(holder: Holder, act: Callable[[], object]) -> int:
     """Count the rows that the server reads for something."""
     holder.connection.execute("flush status")

@@ -265,3 +265,16 @@ def test_rows_of_strands_are_delivered_though_those_of_none_cannot_be_claimed(
     assert "a claim ended early, after 1 rows: a deadlock." in caplog.text
     with pytest.raises(Conflict):
         store.claim_strands(None, 9, [], {1})
+
+
+def test_strands_that_many_rows_have_left_are_forgotten_where_none_is_free(clock: Clock) -> None:
+    """C3, H5: a whole walk has seen them all; while it rests, they are looked at many at a time, and a stop waits for none."""
+    place = InMemory(dict.fromkeys(range(10_000), 0))
+    place.strands.left = dict.fromkeys(range(10_000))
+    assert place.claim(1) == []
+    assert not place.strands.left
+    assert place.calls <= 20
+    place.strands.left = dict.fromkeys(range(640))
+    place.calls = 0
+    assert place.claim(1) == []
+    assert place.calls <= 10

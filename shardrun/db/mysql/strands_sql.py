@@ -52,6 +52,7 @@ def walk(layout: Layout, after: bool, is_free: bool = False) -> Statement:
 select distinct {", ".join(names)}
             from {in_claim_order(layout, "c", is_free)}
            where {conjunction([*unfinished_rows(layout, "c"), behind], 11)}
+           order by {", ".join(names)}
            limit %(limit)s"""
     return _of_pairs(layout, text, is_free, ("after",) if after else ())
 

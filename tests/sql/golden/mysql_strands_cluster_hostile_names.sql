@@ -20,6 +20,7 @@ select w.`a"b`,
             from `My Schema`.`or"der %%s` as c force index (`in ``order```)
            where c.`group` = %(group)s
              and c.`a"b` is not null
+           order by c.`group`, c.`a"b`, c.`attempt`
            limit %(limit)s) as d
          limit %(limit)s) as w
   left join `My Schema`.`or"der %%s` as f force index (primary)
@@ -48,6 +49,7 @@ select w.`a"b`,
             from `My Schema`.`or"der %%s` as c force index (`in ``order```)
            where c.`group` = %(group)s
              and c.`a"b` > %(after)s
+           order by c.`group`, c.`a"b`, c.`attempt`
            limit %(limit)s) as d
          limit %(limit)s) as w
   left join `My Schema`.`or"der %%s` as f force index (primary)

@@ -25,6 +25,7 @@ select w.`group`,
           from (select distinct c.`group`, c.`attempt`
             from `app`.`jobs` as c force index (`in ``order```)
            where c.`group` is not null
+           order by c.`group`, c.`attempt`
            limit %(limit)s) as d
          limit %(limit)s) as w
   left join `app`.`jobs` as f force index (primary)
@@ -58,6 +59,7 @@ select w.`group`,
           from (select distinct c.`group`, c.`attempt`
             from `app`.`jobs` as c force index (`in ``order```)
            where c.`group` > %(after)s
+           order by c.`group`, c.`attempt`
            limit %(limit)s) as d
          limit %(limit)s) as w
   left join `app`.`jobs` as f force index (primary)

@@ -24,6 +24,7 @@ select w.`group`,
             from `app`.`jobs` as c force index (`in ``order```)
            where c.`processed_at` is null
              and c.`group` is not null
+           order by c.`processed_at`, c.`group`, c.`attempt`
            limit %(limit)s) as d
          limit %(limit)s) as w
   left join `app`.`jobs` as f force index (primary)
@@ -56,6 +57,7 @@ select w.`group`,
             from `app`.`jobs` as c force index (`in ``order```)
            where c.`processed_at` is null
              and c.`group` > %(after)s
+           order by c.`processed_at`, c.`group`, c.`attempt`
            limit %(limit)s) as d
          limit %(limit)s) as w
   left join `app`.`jobs` as f force index (primary)
