@@ -125,8 +125,9 @@ class Stopped(Fault):
     what: ClassVar[str]
 
     def inject(self, field: Field) -> None:
-        """Stop it and let the time pass; the others go on."""
+        """Stop it in the middle of a row and let the time pass; the others go on."""
         self.replica, child = field.victim()
+        field.until(lambda: field.opened(child.pid))
         family = self.replica.pids()
         stopped = {CHILD_STOP: [child.pid], STOP: [self.replica.pid]}.get(self.what, [self.replica.pid, *family])
         self.hit_pids = {child.pid} if self.what == CHILD_STOP else set(family)
@@ -198,7 +199,7 @@ class RollingRestart(Fault):
 class Poison(Fault):
     """Rows that kill their children, never end, or fail in ways that are hard to write down."""
 
-    name, recovery, bound = "poison rows", "first run to dead letter, of all", 45.0
+    name, recovery, bound = "poison rows", "first run to dead letter, of all six", 30.0
     hits = 1
     settings: ClassVar[dict[str, Any]] = {"lease": 4, "timeout": 1.5, "most": 3}
     kinds = ("os._exit", "segfault", "endless loop", "recursion", "NUL in its error", "lone surrogates in its error")
@@ -211,8 +212,10 @@ class Poison(Fault):
         field.past.poison |= self.rows
 
     def recovered(self, field: Field) -> float | None:
-        """Wait until all are dead letters."""
+        """Wait until all are dead letters; nothing is inserted meanwhile, since rows that were never put off come first."""
+        field.feeding = False
         field.until(lambda: self.rows <= set(field.site.dead()), 60 * field.patience)
+        field.feeding = True
         first = min(each.time for each in field.events() if each.row in self.rows)
         seconds: float = time.monotonic() - first
         return seconds

@@ -64,7 +64,7 @@ class ServerKilled(Outage):
     def inject(self, field: Field) -> None:
         """Kill it, and leave it away for as long as two leases at most."""
         server: Any = field.site.server
-        field.reachable = False
+        field.feeding = False
         field.site.disconnect()
         server.kill()
         field.pause(field.chance.uniform(0, 2))
@@ -74,7 +74,7 @@ class ServerKilled(Outage):
         server: Any = field.site.server
         server.start()
         field.site.connect()
-        field.reachable = True
+        field.feeding = True
 
 
 class SessionsEnded(Outage):

@@ -66,7 +66,7 @@ class Field:
         if cell.has_timeout:
             self.past.timeout = self.past.timeout or 0.4 * self.settings["lease"]
         self.live: list[Replica] = []
-        self.reachable = True
+        self.feeding = True
         self._looked = 0.0
         self._read = 0
         self._events: list[Event] = []
@@ -108,7 +108,7 @@ class Field:
 
         def fed() -> Any:
             now = time.monotonic()
-            if self.reachable and now - self._looked > 0.1:
+            if self.feeding and now - self._looked > 0.1:
                 self._looked = now
                 if self.site.count() < BACKLOG:
                     self.feed()
