@@ -119,6 +119,10 @@ class Proxy:
         """Break the connection of the next request that contains `match`, which never reaches the server."""
         return self._add(Cut(match, None))
 
+    def forget(self, cut: Cut) -> None:
+        """Cut off no request for this any more."""
+        self._do(lambda: self._cuts.remove(cut) if cut in self._cuts else None)
+
     @property
     def connections(self) -> int:
         """How many connections pass through now."""

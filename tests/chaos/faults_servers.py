@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pymysql
 
-from tests.chaos.cells import Cell
+from tests.chaos.cells import ROW_LOCK, Cell
 from tests.chaos.faults import Fault
 from tests.chaos.field import Field
 from tests.chaos.history import CONNECTION
@@ -163,12 +163,17 @@ class CutsBeforeReplies(Network):
     hits = 3
 
     def inject(self, field: Field) -> None:
-        """Cut off the next one."""
-        match = field.chance.choice(COMMITS[field.cell.dialect])
-        cut = self.proxy(field).cut_after_request(match, postgres_is_idle if field.cell.dialect == "postgres" else bool)
-        field.until(cut.done.is_set)
+        """Cut off the next one. Fresh connections send it as text, those that have prepared it by its name only."""
+        proxy, cell = self.proxy(field), field.cell
+        matches: tuple[bytes, ...] = (b"commit", b"COMMIT")
+        if cell.dialect == "postgres" and not cell.transactional and cell.form != ROW_LOCK:
+            matches = (b"delete from ",)  # commits by itself
+        answered = postgres_is_idle if cell.dialect == "postgres" else bool
+        proxy.cut()
+        cuts = [proxy.cut_after_request(match, answered) for match in matches]
+        field.until(lambda: any(cut.done.is_set() for cut in cuts))
+        for cut in cuts:
+            proxy.forget(cut)
 
-
-COMMITS = {"postgres": (b"ommit",), "mariadb": (b"COMMIT",)}
 
 SERVER_FAULTS: list[type[Fault]] = [ServerKilled, SessionsEnded, Resets, Swallows, Delays, CutsBeforeReplies]

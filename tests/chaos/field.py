@@ -251,6 +251,7 @@ class Field:
         self.sampler.close()
         for replica in self.site.replicas:
             replica.kill()
+        self.site.disconnect()
 
 
 def counted(stderr: str) -> dict[str, int]:
