@@ -2,15 +2,16 @@
 #   PYTHON=python3.12   the interpreter that .venv is made with
 #   DSN=postgresql://…  the database of `make demo` (SQLite in build/ when not given)
 #   ARGS='-k lease -x'  more arguments for pytest, the demo, the bench or the kills
-#   WORKERS=2           how many test files run at once; each of them has servers of its own
+#   WORKERS=3           how many test files run at once; each of them has servers of its own
 
 PYTHON ?=
 DSN ?=
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 BIN := .venv/bin
 FOR_DEMO := $(if $(filter postgres%,$(DSN)),postgres,$(if $(filter mysql% mariadb%,$(DSN)),mysql,run))
 
+unexport WORKERS  # handlers of the tests have a variable of that name
 .DEFAULT_GOAL := help
 .PHONY: help demo test chaos lint format types contracts bench clean setup
 

@@ -205,7 +205,7 @@ COMPLETED = {
     "shardrun start --conn": ["--connection-limit"],
     "shardrun start --log-level w": ["warning"],
     "shardrun start --log-format ": ["text", "json"],
-    "shardrun dead ": ["list", "purge", "requeue"],
+    "shardrun dead ": ["list", "park", "purge", "requeue"],
 }
 
 

@@ -290,6 +290,6 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def shared_memory() -> set[str]:
-    """List what is in /dev/shm, but for other database servers' own."""
+    """List what is in /dev/shm, but for other database servers' own, and semaphores of other programs' multiprocessing."""
     names = {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.exists() else set()
-    return {name for name in names if not name.startswith("PostgreSQL.")}
+    return {name for name in names if not name.startswith(("PostgreSQL.", "sem.mp-"))}
