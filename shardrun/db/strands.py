@@ -5,7 +5,8 @@ stand in this order: those that have begun (their `attempt` is above 0), then th
 
 FIFO             a strand is free while none of its rows is held and none that has begun is put off; its head is the first
                  row in order that has begun or is due, and one row is claimed
-key_scope        a row is claimed only if each unfinished row before it is held by this replica, or claimed with it
+key_scope        a row is claimed only if each unfinished row before it is held by this replica, or claimed with it, and no row
+                 of its key by another
 
     look: which strands are free, without locks -> take: guard a strand, then, in a new statement, look again and claim (R5, R6)
 

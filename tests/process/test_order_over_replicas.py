@@ -24,6 +24,9 @@ STRANDS = int(os.environ.get("SHARDRUN_STRANDS", "40"))
 ROWS = 20
 """In each group; keys have five times as many."""
 
+LONGEST = 300.0 + STRANDS
+"""Seconds that a run may take."""
+
 ENDS = ("ack", "dead")
 PLACES = {
     "sqlite": "file_site",
@@ -104,7 +107,7 @@ class LateRows:
         late.close()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONGEST + 100)
 def test_three_replicas_keep_the_order_whatever_goes_wrong(site: Site) -> None:
     """D3, D4, D5, R5, R6, H8: failures, delayed retries, snoozes, dead letters, kills of all kinds, late commits.
 
@@ -115,7 +118,7 @@ def test_three_replicas_keep_the_order_whatever_goes_wrong(site: Site) -> None:
     replicas = [site.start_module(MODULE, *flags) for _ in range(3)]
     ids = fill(site)
     late, chance = LateRows(site), Random(3)
-    until, crash_at = time.monotonic() + 400, [sum(map(len, ids.values())) * share // 3 for share in (1, 2)]
+    until, crash_at = time.monotonic() + LONGEST, [sum(map(len, ids.values())) * share // 3 for share in (1, 2)]
     while (left := site.count()) and time.monotonic() < until:
         if len(late.ids) < 20:
             late.insert(f"s{chance.randrange(len(ids))}")

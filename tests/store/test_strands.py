@@ -343,7 +343,7 @@ def test_keys_behind_those_that_a_replica_holds_entirely_are_found(ordered: Orde
     assert replica.ids(1) == [31]
 
 
-@pytest.mark.parametrize("ordered", ["postgres cluster"], indirect=True)
+@cluster
 def test_a_replica_has_a_key_while_it_holds_any_row_of_it(ordered: Ordered) -> None:
     """D4, R6: also where the row that came late, and stands before that one, has lost its lease first."""
     ordered.create()

@@ -82,8 +82,9 @@ def prefix(layout: Layout, is_free: bool = False) -> Statement:
     """Read the first unfinished rows of a key, in order, and which of them are free and due."""
     attempt, order = column(layout, "attempt", "c"), [role for role in layout.strand_order if role != "id"]
     free = conjunction(_free(layout, "c"), 20) or "true"
-    kinds = [(1, f"{attempt} > 0"), (0, f"{attempt} = 0")]
-    kinds += [(0, f"{attempt} is null")] if layout.roles["attempt"].nullable else []
+    begun = f"1 + ifnull({column(layout, 'locked_until', 'c')} > {NOW}, 0)"  # those that are held come first
+    kinds = [(begun, f"{attempt} > 0"), ("0", f"{attempt} = 0")]
+    kinds += [("0", f"{attempt} is null")] if layout.roles["attempt"].nullable else []
     chosen = [f"{identity_of(layout, 'c')} as id", *(f"{column(layout, role, 'c')} as {role}" for role in order)]
     rows = [
         f"""(select {listing([*chosen, f"{begun} as begun", f"({free}) as is_free"], 16)}

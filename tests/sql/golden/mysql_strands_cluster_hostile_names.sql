@@ -125,7 +125,7 @@ create index if not exists `or"der %s_claim_in_order` on `My Schema`.`or"der %s`
 select x.id, x.is_free
   from ((select c.`User Id` as id,
                 c.`priority` as priority,
-                1 as begun,
+                1 + ifnull(c.`locked_until` > utc_timestamp(6), 0) as begun,
                 ((c.`%%(id)s` is null or c.`%%(id)s` <= utc_timestamp(6))
                       and (c.`locked_until` is null or c.`locked_until` <= utc_timestamp(6))) as is_free
            from `My Schema`.`or"der %%s` as c force index (`in ``order```)
