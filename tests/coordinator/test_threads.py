@@ -15,6 +15,7 @@ from shardrun.coordinator.threads import DatabaseThreads, Pin
 from shardrun.coordinator.waiting import Events
 from shardrun.db.connect import database
 from shardrun.db.pool import LIFETIME, SPREAD
+from shardrun.db.sqlite.driver import write_ahead
 from shardrun.db.store import Connection, Database
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError
 from tests.coordinator.faults import FaultyDatabase, Held
@@ -246,3 +247,21 @@ def test_what_is_asked_of_a_connection_that_was_let_go_of_is_answered(make_pool:
     answers = pool.until(3)
     assert sorted(type(answer).__name__ for answer in answers) == ["ConnectionLost", "int", "int"]
     assert pool.threads.spare_for_claims == 1
+
+
+def test_a_new_file_that_another_is_just_using_is_waited_for(tmp_path: Path) -> None:
+    """C87, C5: its journal is changed when the other's transaction is over; SQLite alone would refuse that at once."""
+    other = sqlite3.connect(tmp_path / "new.db", isolation_level=None, check_same_thread=False)
+    other.execute("begin immediate")
+    mine = sqlite3.connect(tmp_path / "new.db", isolation_level=None, check_same_thread=False)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        mine.execute("pragma journal_mode = wal")
+    waiting = threading.Thread(target=write_ahead, args=[mine])
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    other.execute("rollback")
+    waiting.join(PATIENCE)
+    assert mine.execute("pragma journal_mode").fetchone() == ("wal",)
+    for connection in (mine, other):
+        connection.close()

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,6 +15,9 @@ from shardrun.errors import Conflict, ConnectionLost, ShardrunError, StatementFa
 BUSY_SECONDS = 10.0
 """How long a statement waits for the file's one writer. Larger: a stuck writer is noticed later; smaller: a slow one
 makes work be tried again."""
+
+SWITCH_PAUSE = 0.01
+"""Seconds between tries to give a new file a write-ahead log. Larger: who opens it with others waits for longer."""
 
 CACHED_STATEMENTS = 512
 """Compiled statements that a connection keeps; smaller would compile those of many handlers again and again."""
@@ -52,6 +56,19 @@ def connect(
         factory=kind,
         **arguments,
     )
+
+
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Give a new file a write-ahead log; whoever else opens it just now is waited for: SQLite itself does not."""
+    until = monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() > until:
+                raise
+        sleep(SWITCH_PAUSE)
 
 
 class NotText(bytes):

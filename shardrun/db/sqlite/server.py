@@ -68,7 +68,7 @@ class Sqlite(Fitting):
         connection.text_factory = driver.text_or_bytes
         with driver.naming_errors(connection):
             if is_new:
-                connection.execute("pragma journal_mode = wal")
+                driver.write_ahead(connection)
             # In a write-ahead log this loses no consistency, only the last commits at a power cut: rows then run again.
             if connection.execute("pragma journal_mode").fetchone()[0] == "wal":
                 connection.execute("pragma synchronous = normal")
