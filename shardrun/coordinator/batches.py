@@ -12,7 +12,7 @@ from shardrun.coordinator import clock, settle
 from shardrun.coordinator.replica import Life, Replica
 from shardrun.coordinator.service import MOST_SETTLED, Batch, DoneClaiming, Ended, Service
 from shardrun.coordinator.threads import Done, Pin, Work
-from shardrun.db.store import Acked, Claimed, Connection, Settlement, Verb
+from shardrun.db.store import Acked, Connection, Settlement, Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError, StatementFailed
 from shardrun.policy.leases import Held, Hold
 
@@ -63,14 +63,7 @@ class Batched:
 
     def claim(self, replica: Replica, service: Service, limit: int, full_keys: list[Any], done: DoneClaiming) -> None:
         """Claim on any connection."""
-        held = service.ids_held
-
-        def work(connection: Connection) -> list[Claimed]:
-            if held is not None:
-                return service.by_strands.claim_strands(connection, limit, full_keys, held)
-            return service.store.claim(connection, limit, full_keys)
-
-        replica.threads.submit(work, lambda result: done(result, None))
+        replica.threads.submit(service.claim_of(limit, full_keys), lambda result: done(result, None))
 
     def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:
         """Do nothing: no connection holds these rows."""

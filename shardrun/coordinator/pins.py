@@ -15,7 +15,7 @@ from shardrun.coordinator.grips import Grip, State
 from shardrun.coordinator.replica import Life, Replica, log
 from shardrun.coordinator.service import DoneClaiming, Ended, Service
 from shardrun.coordinator.threads import Done, Pin, Work
-from shardrun.db.store import Claimed, Connection, Verb
+from shardrun.db.store import Verb
 from shardrun.errors import Conflict, ConnectionLost, DatabaseUnreachable, ShardrunError, StatementFailed
 from shardrun.policy.leases import Held, Hold, Stage
 from shardrun.queue import Form
@@ -58,16 +58,10 @@ class Pinned:
 
     def claim(self, replica: Replica, service: Service, limit: int, full_keys: list[Any], done: DoneClaiming) -> None:
         """Claim on a connection, and keep that where it took a row."""
-        one_lanes = route.one_lanes_rows(service) if service.holds_one_lane else None
-        held = service.ids_held
-
-        def work(connection: Connection) -> list[Claimed]:
-            if held is not None:
-                return service.by_strands.claim_strands(connection, limit, full_keys, held)
-            if one_lanes is None:
-                return service.store.claim(connection, limit, full_keys)
-            return service.locks.claim(connection, limit, full_keys, one_lanes)
-
+        work = service.claim_of(limit, full_keys)
+        if service.holds_one_lane:
+            one_lanes = route.one_lanes_rows(service)
+            work = lambda connection: service.locks.claim(connection, limit, full_keys, one_lanes)  # noqa: E731
         replica.threads.submit_pinning(work, done)
 
     def hold(self, replica: Replica, service: Service, rows: Iterable[Held], pin: Pin) -> None:

@@ -215,10 +215,12 @@ class Service:
         """Give the store of a subscription whose claims go by strands."""
         return cast(StrandStore, self.store)
 
-    @property
-    def ids_held(self) -> frozenset[Any] | None:
-        """Give the ids of the rows that this replica holds, where claims go by strands."""
-        return frozenset(held.id for held in self.book) if self.subscription.has_strands else None
+    def claim_of(self, limit: int, full_keys: list[Any]) -> Work[list[Claimed]]:
+        """Write a claim of some rows, to be run on a connection: by strands where rows keep an order over all replicas."""
+        if not self.subscription.has_strands:
+            return lambda connection: self.store.claim(connection, limit, full_keys)
+        ids = frozenset(held.id for held in self.book)
+        return lambda connection: self.by_strands.claim_strands(connection, limit, full_keys, ids)
 
     @property
     def leases(self) -> LeaseStore:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shardrun.db.check import where
-from shardrun.errors import NotInThisVersion, ShardrunError, Unsupported
+from shardrun.errors import ShardrunError, Unsupported
 from shardrun.queue import DEFAULT_LEASE, Form, Subscription
 from shardrun.summary import counted
 
@@ -68,9 +68,6 @@ CELLS: Mapping[tuple[Form, Mode], tuple[Cell, Cell, Cell]] = {
     (Form.ADVISORY, Mode.BATCH): (YES, YES, ONE_REPLICA),
     (Form.ADVISORY, Mode.BOTH): (YES, YES, ONE_REPLICA),
 }
-
-STRANDED: frozenset[On] = frozenset({On.POSTGRES, On.MYSQL, On.SQLITE})
-"""Databases that keep an order over all replicas: in FIFO groups, and in keys under `key_scope="cluster"`."""
 
 # What holds wherever a cell is there: for the row lock, the lease, the advisory lock.
 GUARANTEES: Mapping[str, tuple[str, str, str]] = {
@@ -148,14 +145,11 @@ def cell(form: Form, asked: Mode, on: On) -> Cell:
 
 
 def refusals(on: On, subscription: Subscription) -> Iterator[ShardrunError]:
-    """Refuse a subscription that this database cannot serve, or not yet: at most one problem."""
+    """Refuse a subscription that this database cannot serve: at most one problem."""
     queue = subscription.queue
     refusal = cell(queue.form, mode(subscription), on).refusal
     if refusal is not None:
         yield Unsupported(f"{where(queue)}: {refusal.format(table=queue.table, id=queue.id)}")
-    elif subscription.has_strands and on not in STRANDED:
-        order = "fifo=True" if queue.fifo else f'key_scope="{subscription.key_scope}"'
-        yield NotInThisVersion(where(queue), f"{order} on {on.value}")
 
 
 def described(subscription: Subscription) -> str:
